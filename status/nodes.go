@@ -1,0 +1,183 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+
+const (
+	// confirmParallel is how many Nodes are asked for at once.
+	confirmParallel = 8
+	// proofTries is how many Nodes known to exist are asked for until one answers.
+	proofTries = 3
+)
+
+// Nodes knows which Nodes exist, as far as the API server was asked. It is safe for concurrent use.
+type Nodes struct {
+	client *Client
+
+	mu     sync.Mutex
+	listed map[string]bool // at the last complete list, or read since; guarded by mu
+	gone   map[string]bool // proved to be gone and not seen since; guarded by mu
+	seen   map[string]bool // ever listed or read by this process; guarded by mu
+}
+
+// NewNodes makes a Nodes that knows none yet.
+func NewNodes(client *Client) *Nodes {
+	return &Nodes{client: client, listed: map[string]bool{}, gone: map[string]bool{}, seen: map[string]bool{}}
+}
+
+// List reads the names of all Nodes, paged and as metadata only. On an error what was known stays.
+func (n *Nodes) List(ctx context.Context) error {
+	objects, err := n.client.list(ctx, nodesResource, "")
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listed = make(map[string]bool, len(objects))
+	for _, o := range objects {
+		n.listed[o.Name] = true
+		n.seen[o.Name] = true
+		delete(n.gone, o.Name)
+	}
+	return nil
+}
+
+// Known is what is known of a name without a request.
+func (n *Nodes) Known(name string) Knowledge {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return Knowledge{Listed: n.listed[name], NodeGone: n.gone[name], Seen: n.seen[name]}
+}
+
+// Confirm asks for each of the Nodes now, a quorum read of its metadata, and afterwards for a Node that is known to exist:
+// only if that one could be read does a 404 prove anything.
+func (n *Nodes) Confirm(ctx context.Context, names []string) map[string]NodeAnswer {
+	answers := make(map[string]NodeAnswer, len(names))
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	seats := make(chan struct{}, confirmParallel)
+	for _, name := range names {
+		seats <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-seats }()
+			answer := n.ask(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[name] = answer
+		})
+	}
+	asking.Wait()
+
+	proof := n.prove(ctx, answers)
+	for name, answer := range answers {
+		if answer.Existence == Gone && proof != nil {
+			answers[name] = NodeAnswer{Existence: Unproved, Why: "the answer was 404, but " + proof.Error()}
+		}
+	}
+	n.learn(answers)
+	return answers
+}
+
+// ask tells what the API server says of one Node. Gone here is a 404 that still wants its proof.
+func (n *Nodes) ask(ctx context.Context, name string) NodeAnswer {
+	body, err := n.client.bytes(ctx, request{verb: "get", resource: nodesResource, name: name, accept: acceptMetadata})
+	if err != nil {
+		if saysGone(err, name) {
+			return NodeAnswer{Existence: Gone}
+		}
+		return NodeAnswer{Existence: Unproved, Why: err.Error()}
+	}
+	var node struct {
+		Kind     string     `json:"kind"`
+		Metadata objectMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &node); err != nil || node.Kind != "PartialObjectMetadata" ||
+		node.Metadata.Name != name || node.Metadata.UID == "" {
+		return NodeAnswer{Existence: Unproved, Why: fmt.Sprintf("get nodes %s: the answer is not that Node's metadata", name)}
+	}
+	return NodeAnswer{Existence: Exists}
+}
+
+// saysGone tells whether err is the API server's own 404 for the Node of that name: a proxy's, an aggregated server's or
+// one for another path does not name it so.
+func saysGone(err error, name string) bool {
+	var failure *RequestError
+	if !errors.As(err, &failure) || failure.Code != http.StatusNotFound || failure.Status == nil {
+		return false
+	}
+	s := failure.Status
+	return s.Reason == metav1.StatusReasonNotFound && s.Details != nil &&
+		s.Details.Group == "" && s.Details.Kind == "nodes" && s.Details.Name == name
+}
+
+// prove reads a Node that is known to exist and is none of those just asked for. A nil error is the proof that this API server
+// answers for Nodes; none is needed, and none is asked for, when nothing is said to be gone.
+func (n *Nodes) prove(ctx context.Context, answers map[string]NodeAnswer) error {
+	needed := false
+	for _, answer := range answers {
+		if answer.Existence == Exists {
+			return nil // one of those asked for is proof enough
+		}
+		needed = needed || answer.Existence == Gone
+	}
+	if !needed {
+		return nil
+	}
+	var last NodeAnswer
+	tried := 0
+	for _, name := range n.known(answers, proofTries) {
+		tried++
+		if last = n.ask(ctx, name); last.Existence == Exists {
+			return nil
+		}
+		if last.Existence == Gone {
+			last.Why = fmt.Sprintf("get nodes %s: not found", name)
+		}
+	}
+	if tried == 0 {
+		return errors.New("no Node is known to exist, so nothing shows that this API server holds this cluster's Nodes")
+	}
+	return fmt.Errorf("a Node known to exist cannot be read either: %s", last.Why)
+}
+
+// known returns up to limit names of Nodes known to exist, none of which is in but.
+func (n *Nodes) known(but map[string]NodeAnswer, limit int) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var names []string
+	for name := range n.listed { // in no order, so that not always the same one is asked for
+		if _, excluded := but[name]; excluded {
+			continue
+		}
+		if names = append(names, name); len(names) == limit {
+			break
+		}
+	}
+	return names
+}
+
+func (n *Nodes) learn(answers map[string]NodeAnswer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, answer := range answers {
+		switch answer.Existence {
+		case Exists:
+			n.listed[name], n.seen[name] = true, true
+			delete(n.gone, name)
+		case Gone:
+			n.gone[name] = true
+			delete(n.listed, name)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package status
+
+import "time"
+
+// A State says how a target fares.
+type State string
+
+// The states of a target. Each comes with a message unless it is OK.
+const (
+	OK           State = "OK"
+	NotInstalled State = "NotInstalled" // the API server does not serve the resource; it may come later
+	Forbidden    State = "Forbidden"    // the API server's authorization or admission refuses it
+	Unavailable  State = "Unavailable"  // the API server does not answer, or answers with an error
+	StateHeld    State = "Held"         // nothing is removed, because no key belongs to an existing node
+	Invalid      State = "Invalid"      // the resource does not look as the configuration says
+)
+
+// severity orders the states, so that of several resources' states the target shows the worst.
+var severity = map[State]int{OK: 0, NotInstalled: 1, StateHeld: 2, Invalid: 3, Unavailable: 4, Forbidden: 5}
+
+// Failed tells whether something must be mended before the target can be kept clean.
+func (s State) Failed() bool { return s == Forbidden || s == Unavailable || s == Invalid }
+
+// A TargetReport is what one pass over a target found. Its JSON is stable.
+type TargetReport struct {
+	Target    string           `json:"target"`
+	Kind      string           `json:"kind"` // statusKeys
+	State     State            `json:"state"`
+	Message   string           `json:"message"`
+	Resources []ResourceReport `json:"resources"`
+}
+
+// A ResourceReport is what one pass found in one shared resource.
+type ResourceReport struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Entries   int       `json:"entries"`           // of all places together, before the pass
+	Removed   int       `json:"removed,omitempty"` // entries that this pass removed
+	Findings  []Finding `json:"findings"`
+}
+
+// A Finding is the verdict on one key at one place.
+type Finding struct {
+	Key     string    `json:"key"`
+	Path    string    `json:"path"`
+	Verdict Verdict   `json:"verdict"`
+	Reason  Reason    `json:"reason"`
+	Message string    `json:"message"`
+	Since   time.Time `json:"since,omitzero"` // when the key became a candidate; absent where it is none
+}
+
+// worsen sets the state if the new one is worse, and adds the message in any case.
+func (t *TargetReport) worsen(state State, message string) {
+	if severity[state] > severity[t.State] {
+		t.State = state
+	}
+	switch {
+	case message == "":
+	case t.Message == "":
+		t.Message = message
+	default:
+		t.Message += "; " + message
+	}
+}
+
+// Count is how many findings have that verdict.
+func (t *TargetReport) Count(verdict Verdict) int {
+	n := 0
+	for _, r := range t.Resources {
+		for _, f := range r.Findings {
+			if f.Verdict == verdict {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Removed is how many entries the pass removed.
+func (t *TargetReport) Removed() int {
+	n := 0
+	for _, r := range t.Resources {
+		n += r.Removed
+	}
+	return n
+}

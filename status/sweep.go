@@ -1,0 +1,432 @@
+package status
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// BatchPause lies between two batches of removals, so that an operator who sees the first can stop the second.
+	BatchPause = 10 * time.Second
+	// maxRefusals is how often a resource is read again because a write's guard refused it, in one pass.
+	maxRefusals = 3
+	// planChunk is how many Nodes are asked for in one go where nothing is written.
+	planChunk = 500
+)
+
+// NodeEvidence is what a Sweeper asks about nodes; *Nodes is one.
+type NodeEvidence interface {
+	// Known is what is known of a name without a request.
+	Known(name string) Knowledge
+	// Confirm asks for each of the Nodes now.
+	Confirm(ctx context.Context, names []string) map[string]NodeAnswer
+}
+
+// A Sweeper keeps one target clean. It remembers its candidates between passes. It is not safe for concurrent use.
+type Sweeper struct {
+	target Target
+	client *Client
+	nodes  NodeEvidence
+	log    *zap.Logger
+
+	// Now and Wait stand for the clock; Progress hears of each batch that was written (removed so far, left in this
+	// resource's pass). They may be replaced before the first pass.
+	Now      func() time.Time
+	Wait     func(context.Context, time.Duration) error
+	Progress func(resource types.NamespacedName, removed, left int)
+
+	candidates map[types.NamespacedName]Candidates
+}
+
+// NewSweeper makes a Sweeper without candidates.
+func NewSweeper(target Target, client *Client, nodes NodeEvidence, log *zap.Logger) *Sweeper {
+	return &Sweeper{
+		target: target, client: client, nodes: nodes, log: log.With(zap.String("target", target.Name)),
+		Now: time.Now, Wait: waitFor, Progress: func(types.NamespacedName, int, int) {},
+		candidates: map[types.NamespacedName]Candidates{},
+	}
+}
+
+// Look reads the target's resources once and remembers their candidates. It asks for no Node and writes nothing.
+func (s *Sweeper) Look(ctx context.Context) TargetReport { return s.pass(ctx, lookOnly) }
+
+// Plan looks once and asks for the Nodes of all candidates, as though they had waited out their grace. It writes nothing, and
+// tells what would go if nothing changed for a grace.
+func (s *Sweeper) Plan(ctx context.Context) TargetReport { return s.pass(ctx, planOnly) }
+
+// Sweep looks once more, and removes the keys of Nodes that are gone, batch after batch. With mode Report it only says what it would
+// remove. What failed is in the report's state; a context that ends stops it between two requests.
+func (s *Sweeper) Sweep(ctx context.Context) TargetReport {
+	if s.target.Mode == Report {
+		return s.pass(ctx, reportOnly)
+	}
+	return s.pass(ctx, enforce)
+}
+
+type passKind int
+
+const (
+	lookOnly passKind = iota
+	planOnly
+	reportOnly
+	enforce
+)
+
+// A pass is one look at all of a target's resources.
+type pass struct {
+	*Sweeper
+	kind   passKind
+	report TargetReport
+	// alive: some key of the target belongs to a member or an existing Node. Without one the target is held.
+	alive bool
+	held  bool // some key would go if the target were not held
+}
+
+func (s *Sweeper) pass(ctx context.Context, kind passKind) TargetReport {
+	p := s.newPass(kind)
+	resources := p.readAll(ctx)
+	for _, r := range resources {
+		p.alive = p.alive || slices.ContainsFunc(r.keys(), s.speaksFor)
+	}
+	for _, r := range resources {
+		p.report.Resources = append(p.report.Resources, p.resource(ctx, r))
+	}
+	if p.held {
+		p.report.worsen(StateHeld, "nothing is removed: no key of this target belongs to an existing node, so the keys are probably not node names")
+	}
+	return p.report
+}
+
+// Failure is the report of a pass that could not begin, because something all targets need failed: the list of Nodes.
+func (s *Sweeper) Failure(ctx context.Context, err error) TargetReport {
+	p := s.newPass(lookOnly)
+	p.failed(ctx, err)
+	return p.report
+}
+
+func (s *Sweeper) newPass(kind passKind) *pass {
+	return &pass{Sweeper: s, kind: kind, report: TargetReport{
+		Target: s.target.Name, Kind: "statusKeys", State: OK, Resources: []ResourceReport{},
+	}}
+}
+
+// failed records what went wrong with a request.
+func (p *pass) failed(ctx context.Context, err error) {
+	state, message := p.client.stateOf(ctx, &p.target, err)
+	p.report.worsen(state, message)
+}
+
+// readAll reads the target's resources, those that can be read.
+func (p *pass) readAll(ctx context.Context) []*Resource {
+	t := &p.target
+	var wanted []types.NamespacedName
+	if t.lists() {
+		objects, err := p.client.list(ctx, t.Resource, t.Namespace)
+		if err != nil {
+			p.failed(ctx, err)
+			return nil
+		}
+		for _, o := range objects {
+			if len(t.Names) == 0 || slices.Contains(t.Names, o.Name) {
+				wanted = append(wanted, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+			}
+		}
+	} else {
+		for _, name := range t.Names {
+			wanted = append(wanted, types.NamespacedName{Namespace: t.Namespace, Name: name})
+		}
+	}
+	p.forgetOthers(wanted)
+
+	var resources []*Resource
+	for _, name := range wanted {
+		r, err := p.read(ctx, name)
+		var failure *RequestError
+		switch {
+		case err == nil:
+			resources = append(resources, r)
+		case errors.As(err, &failure) && failure.Code == http.StatusNotFound && namesObject(failure):
+			p.report.worsen(OK, fmt.Sprintf("%s does not exist", name))
+		default:
+			p.failed(ctx, err)
+			if ctx.Err() != nil || p.report.State == NotInstalled {
+				return resources // the others would say the same
+			}
+		}
+	}
+	return resources
+}
+
+func (s *Sweeper) forgetOthers(wanted []types.NamespacedName) {
+	for name := range s.candidates {
+		if !slices.Contains(wanted, name) {
+			delete(s.candidates, name)
+		}
+	}
+}
+
+func (s *Sweeper) read(ctx context.Context, name types.NamespacedName) (*Resource, error) {
+	body, err := s.client.bytes(ctx, request{
+		verb: "get", resource: s.target.Resource, namespace: name.Namespace, name: name.Name, accept: acceptJSON,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.parse(name, body)
+}
+
+func (s *Sweeper) parse(name types.NamespacedName, body []byte) (*Resource, error) {
+	r, err := ParseResource(body, s.target.Paths)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if r.NamespacedName != name {
+		return nil, fmt.Errorf("%s: the answer is %s", name, r.NamespacedName)
+	}
+	return r, nil
+}
+
+// resource decides on one resource's keys and, where the pass may write, removes them batch by batch.
+func (p *pass) resource(ctx context.Context, r *Resource) ResourceReport {
+	report := ResourceReport{Namespace: r.Namespace, Name: r.Name, Entries: len(r.Entries)}
+	var removed []Finding // by earlier batches
+	for refusals := 0; ; {
+		p.candidates[r.NamespacedName] = p.candidates[r.NamespacedName].Look(r, p.speaksFor, p.Now())
+		batch := p.decide(ctx, r)
+		report.Findings = append(slices.Clone(removed), batch.findings...)
+		if p.kind != enforce || len(batch.removals) == 0 {
+			return report
+		}
+		next, written, err := p.remove(ctx, r, batch.removals)
+		if written {
+			refusals = 0
+			report.Removed += len(batch.removals)
+			removed = append(removed, batch.removed()...)
+			p.Progress(r.NamespacedName, report.Removed, batch.waiting)
+		}
+		if err != nil {
+			p.failed(ctx, err)
+			return report
+		}
+		r = next
+		if !written {
+			if refusals++; refusals == maxRefusals {
+				p.report.worsen(Unavailable, fmt.Sprintf(
+					"%s changed between look and write %d times in a row; the next sweep tries again", r.NamespacedName, refusals))
+				return report
+			}
+			continue
+		}
+		if batch.waiting == 0 {
+			return report
+		}
+		if err := p.Wait(ctx, BatchPause); err != nil {
+			p.report.worsen(Unavailable, fmt.Sprintf("%s: stopped with %d keys still to remove: %v", r.NamespacedName, batch.waiting, err))
+			return report
+		}
+	}
+}
+
+// speaksFor tells whether anything known without a request speaks for that key's node.
+func (s *Sweeper) speaksFor(key string) bool {
+	_, alive := s.nodes.Known(key).alive()
+	return alive
+}
+
+// A batch is what one decision about a resource came to.
+type batch struct {
+	findings []Finding
+	removals []Entry
+	waiting  int // keys that only the batch's size keeps; 0 also where going on would be wrong
+}
+
+func (b batch) removed() []Finding {
+	var removed []Finding
+	for _, f := range b.findings {
+		if f.Verdict == Remove {
+			removed = append(removed, f)
+		}
+	}
+	return removed
+}
+
+// decide gives each key of r its verdict, and asks for the Nodes of those that need it: as many as one batch may remove.
+func (p *pass) decide(ctx context.Context, r *Resource) batch {
+	entries := map[string][]Entry{}
+	for _, e := range r.Entries {
+		entries[e.Key] = append(entries[e.Key], e)
+	}
+	decisions := map[string]Decision{}
+	if len(entries[""]) > 0 {
+		decisions[""], _ = DecideUnasked(Evidence{})
+	}
+	var open []string
+	for _, key := range r.keys() {
+		if d, settled := DecideUnasked(p.evidence(r, key)); settled {
+			decisions[key] = d
+		} else {
+			open = append(open, key)
+		}
+	}
+
+	keysLeft, entriesLeft := p.room(len(open)), MaxRemovalsLimit
+	answers := map[string]NodeAnswer{}
+	var b batch
+	broken := false // some Node could not be asked for: nothing is decided on the others' account
+	for i := 0; i < len(open); {
+		chunk := open[i:min(len(open), i+min(keysLeft, planChunk))]
+		if len(chunk) == 0 || broken || i > 0 && !p.alive {
+			break
+		}
+		i += len(chunk)
+		for key, answer := range p.nodes.Confirm(ctx, chunk) {
+			answers[key] = answer
+			p.alive = p.alive || answer.Existence == Exists
+			broken = broken || answer.Existence == Unproved
+		}
+		for _, key := range chunk { // what is not removed, whatever the reason, takes no room
+			e := p.evidence(r, key)
+			if e.Node = answers[key]; Decide(e).Verdict == Remove {
+				keysLeft--
+			}
+		}
+	}
+	for _, key := range open {
+		e := p.evidence(r, key)
+		e.Node, e.Held = answers[key], !p.alive
+		e.Full = e.Node.Existence == NotAsked || p.kind == enforce && len(entries[key]) > entriesLeft
+		if broken && e.Node.Existence == NotAsked {
+			e.Node = NodeAnswer{Existence: Unproved, Why: "not asked for, because asking for other Nodes failed"}
+		}
+		d := Decide(e)
+		decisions[key] = d
+		switch {
+		case d.Verdict == Remove:
+			b.removals = append(b.removals, entries[key]...)
+			entriesLeft -= len(entries[key])
+		case d.Reason == BatchFull:
+			b.waiting++
+		case d.Reason == Held:
+			p.held = true
+		}
+	}
+	b.findings = p.findings(r, decisions)
+	return b
+}
+
+// room is how many keys may be asked for in one batch.
+func (p *pass) room(open int) int {
+	switch p.kind {
+	case lookOnly:
+		return 0
+	case enforce:
+		return p.target.MaxRemovals
+	}
+	return open
+}
+
+func (p *pass) evidence(r *Resource, key string) Evidence {
+	e := Evidence{
+		Key: key, Known: p.nodes.Known(key), Candidate: p.candidates[r.NamespacedName].Of(key), Kept: r.Kept(),
+		UnknownKeys: p.target.UnknownKeys, Grace: p.target.Grace, Now: p.Now(),
+	}
+	if p.kind == planOnly { // as though a grace had passed and nothing had changed
+		e.Candidate = Candidate{Since: e.Now.Add(-e.Grace), Looks: 2}
+	}
+	return e
+}
+
+// findings lists the decisions, one finding for each key and place, in the order of the entries.
+func (p *pass) findings(r *Resource, decisions map[string]Decision) []Finding {
+	type spot struct {
+		key   string
+		place int
+	}
+	found := map[spot]bool{}
+	findings := []Finding{}
+	for _, e := range r.Entries {
+		at := spot{e.Key, e.Place}
+		if found[at] {
+			continue
+		}
+		found[at] = true
+		d := decisions[e.Key]
+		findings = append(findings, Finding{
+			Key: e.Key, Path: p.target.Paths[e.Place].Path.String(), Verdict: d.Verdict, Reason: d.Reason, Message: d.Message,
+			Since: p.candidates[r.NamespacedName].Of(e.Key).Since.UTC(),
+		})
+	}
+	return findings
+}
+
+// remove takes the entries out of r by one guarded patch. It returns the resource as it is afterwards. When the server found
+// that something had changed, nothing was written, and what it returns is the resource as read again.
+func (p *pass) remove(ctx context.Context, r *Resource, entries []Entry) (next *Resource, written bool, err error) {
+	log := p.log.With(zap.String("namespace", r.Namespace), zap.String("name", r.Name))
+	for _, e := range entries {
+		// Before the write, so that nothing is lost whatever happens in it.
+		log.Info("removing", zap.String("key", e.Key), zap.Stringer("path", p.target.Paths[e.Place].Path),
+			zap.String("reason", string(NodeGone)), zap.ByteString("entry", e.Raw), zap.String("putBack", putBack(&p.target, r, e)))
+	}
+	patch := encode(removal(r, p.target.Paths, entries))
+	body, err := p.client.bytes(ctx, request{
+		verb: "patch", resource: p.target.Resource, namespace: r.Namespace, name: r.Name, subresource: "status",
+		accept: acceptJSON, contentType: "application/json-patch+json", body: patch,
+	})
+	var failure *RequestError
+	switch {
+	case err == nil:
+		log.Info("removed", zap.Int("entries", len(entries)))
+		next, err = p.parse(r.NamespacedName, body)
+		return next, true, err
+	case !errors.As(err, &failure) || failure.Code != http.StatusUnprocessableEntity:
+		log.Warn("not removed", zap.Error(err))
+		return nil, false, err
+	}
+	next, readErr := p.read(ctx, r.NamespacedName)
+	if readErr != nil {
+		log.Warn("not removed", zap.Error(err))
+		return nil, false, readErr
+	}
+	if bytes.Equal(patch, encode(removal(next, p.target.Paths, next.ofKeys(entries)))) {
+		log.Warn("not removed", zap.Error(err))
+		return nil, false, err // all that the patch tests is as it was, so it was no test that failed
+	}
+	log.Info("not removed: it changed between look and write", zap.Error(err))
+	return next, false, nil
+}
+
+// ofKeys are r's entries of the keys that the given entries have.
+func (r *Resource) ofKeys(entries []Entry) []Entry {
+	wanted := map[string]bool{}
+	for _, e := range entries {
+		wanted[e.Key] = true
+	}
+	var found []Entry
+	for _, e := range r.Entries {
+		if wanted[e.Key] {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// encode writes a patch without escaping anything in it: the entries must reach the server as they came from it.
+func encode(ops []operation) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(ops); err != nil {
+		panic("a patch cannot be written as JSON: " + err.Error()) // its values are JSON that was parsed before
+	}
+	return b.Bytes()
+}

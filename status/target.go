@@ -1,0 +1,62 @@
+package status
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A Target is one kind of shared resource in whose status every node has a key of its own.
+// It is complete and valid when it reaches this package: whoever makes one has checked it.
+type Target struct {
+	// Name is what the operator calls it. Unique among all targets.
+	Name string
+	// Resource is what to look at, by its plural name.
+	Resource schema.GroupVersionResource
+	// Namespace limits the target to one namespace; empty means all, and is right for a cluster-scoped resource.
+	Namespace string
+	// Names limits the target to resources of these names; empty means all.
+	Names []string
+	// Paths are the places with a key per node. A node's key is removed from all of them by the same write.
+	Paths []KeyPath
+	// UnknownKeys says what becomes of a key that was never seen as a Node or member.
+	UnknownKeys UnknownKeys
+	// Mode Report decides everything and writes nothing.
+	Mode Mode
+	// Grace is how long a candidate stays one before it may be removed.
+	Grace time.Duration
+	// MaxRemovals is how many keys one write may remove, 1 to MaxRemovalsLimit.
+	MaxRemovals int
+}
+
+// A KeyPath is one place with a key per node: a map keyed by node name (ListKey is empty), a list of items
+// (ListKey names the field with the node's name), or a list of strings (ListKey is ".").
+type KeyPath struct {
+	Path    FieldPath
+	ListKey string
+}
+
+// ListOfStrings is the ListKey of a list whose items are the node names themselves.
+const ListOfStrings = "."
+
+// MaxRemovalsLimit is the most keys one JSON Patch may carry: each takes two operations, the server takes 10,000
+// (maxJSONPatchOperations in k8s.io/apiserver/pkg/endpoints/handlers/patch.go), and the guards need a few.
+const MaxRemovalsLimit = 4500
+
+// Mode says whether a target is written to.
+type Mode string
+
+// The modes.
+const (
+	Enforce Mode = "Enforce"
+	Report  Mode = "Report"
+)
+
+// UnknownKeys says what becomes of a key that was never seen as a Node or member.
+type UnknownKeys string
+
+// What becomes of unknown keys.
+const (
+	KeepUnknown   UnknownKeys = "Keep"
+	RemoveUnknown UnknownKeys = "Remove"
+)
