@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // stateOf turns what went wrong with a request for t into a state and a sentence that says what to do.
@@ -31,7 +32,7 @@ func (c *Client) stateOf(ctx context.Context, t *Target, err error) (State, stri
 		return Forbidden, fmt.Sprintf("%s was refused by the API server's admission: %s", failure.request, failure.Status.Message)
 	case failure.Code == http.StatusUnauthorized:
 		return Unavailable, fmt.Sprintf("%s: the API server does not accept these credentials (401); renew the token or the kubeconfig", failure.request)
-	case failure.Code == http.StatusNotFound && failure.request.resource == t.Resource && !namesObject(failure):
+	case failure.Code == http.StatusNotFound && failure.request.resource == t.Resource && !(namesObject(failure) && failure.request.verb == "get"):
 		return c.whyNotServed(ctx, t, failure)
 	case failure.Code == http.StatusUnprocessableEntity && failure.Status != nil:
 		return Forbidden, fmt.Sprintf("%s was refused although nothing had changed, so by the resource's own schema, a policy or a webhook: %s",
@@ -99,6 +100,9 @@ func (c *Client) whyNotServed(ctx context.Context, t *Target, failure *RequestEr
 		return Invalid, fmt.Sprintf("%s is cluster-scoped; leave namespace empty", g.Resource)
 	case !served[g.Resource+"/status"]:
 		return Invalid, fmt.Sprintf("%s has no status subresource, so its keys cannot be removed apart from its spec", g.Resource)
+	}
+	if namesObject(failure) { // the write of one that was there at the look
+		return OK, fmt.Sprintf("%s was deleted between look and write", types.NamespacedName{Namespace: failure.request.namespace, Name: failure.request.name})
 	}
 	return Unavailable, fmt.Sprintf("%v, although the resource is served; perhaps it was installed a moment ago", failure)
 }

@@ -19,8 +19,8 @@ const (
 	BatchPause = 10 * time.Second
 	// maxRefusals is how often a resource is read again because a write's guard refused it, in one pass.
 	maxRefusals = 3
-	// planChunk is how many Nodes are asked for in one go where nothing is written.
-	planChunk = 500
+	// confirmChunk is how many Nodes are asked for at most before a proof that the API server answers for Nodes.
+	confirmChunk = 500
 )
 
 // NodeEvidence is what a Sweeper asks about nodes; *Nodes is one.
@@ -202,7 +202,7 @@ func (p *pass) resource(ctx context.Context, r *Resource) ResourceReport {
 	for refusals := 0; ; {
 		p.candidates[r.NamespacedName] = p.candidates[r.NamespacedName].Look(r, p.speaksFor, p.Now())
 		batch := p.decide(ctx, r)
-		report.Findings = append(slices.Clone(removed), batch.findings...)
+		report.Findings = append(append([]Finding{}, removed...), batch.findings...) // never nil
 		if p.kind != enforce || len(batch.removals) == 0 {
 			return report
 		}
@@ -283,7 +283,7 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 	var b batch
 	broken := false // some Node could not be asked for: nothing is decided on the others' account
 	for i := 0; i < len(open); {
-		chunk := open[i:min(len(open), i+min(keysLeft, planChunk))]
+		chunk := open[i:min(len(open), i+min(keysLeft, confirmChunk))]
 		if len(chunk) == 0 || broken || i > 0 && !p.alive {
 			break
 		}
