@@ -28,6 +28,9 @@ func ParseFieldPath(text string) (FieldPath, error) {
 			if end == 1 {
 				return nil, fmt.Errorf("%q: nothing between the brackets at character %d", text, at)
 			}
+			if strings.ContainsAny(rest[1:end], `"'`) {
+				return nil, fmt.Errorf("%q: what stands in the bracket at character %d needs no quotes", text, at)
+			}
 			if first {
 				return nil, fmt.Errorf("%q: starts with a bracket; the first step is a plain name", text)
 			}
@@ -47,10 +50,18 @@ func ParseFieldPath(text string) (FieldPath, error) {
 		if end == 0 {
 			return nil, fmt.Errorf("%q: a name is missing at character %d", text, at)
 		}
+		if bad := strings.IndexFunc(rest[:end], notPlain); bad >= 0 {
+			return nil, fmt.Errorf("%q: character %d cannot stand in a plain name; put the step in brackets", text, at+bad)
+		}
 		path = append(path, rest[:end])
 		rest = rest[end:]
 	}
 	return path, nil
+}
+
+// notPlain tells which characters cannot stand in a plain name.
+func notPlain(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '$')
 }
 
 // String is the written form; ParseFieldPath reads it back.
@@ -58,7 +69,7 @@ func (p FieldPath) String() string {
 	var b strings.Builder
 	for i, step := range p {
 		switch {
-		case i > 0 && strings.ContainsAny(step, ".[/"):
+		case i > 0 && strings.ContainsFunc(step, notPlain):
 			b.WriteString("[" + step + "]")
 		case i > 0:
 			b.WriteString("." + step)

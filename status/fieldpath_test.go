@@ -28,6 +28,9 @@ func TestParseFieldPath(t *testing.T) {
 		"[status]":      "starts with a bracket",
 		"status[x]y":    "a dot or a bracket is missing before character 10",
 		"status]":       "a dot or a bracket is missing before character 7",
+		"status. nodes": "character 8 cannot stand in a plain name",
+		"status.a/b":    "character 9 cannot stand in a plain name; put the step in brackets",
+		`status["a.b"]`: "needs no quotes",
 	} {
 		if _, err := ParseFieldPath(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an error with %q", text, err, want)

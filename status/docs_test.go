@@ -1,0 +1,61 @@
+package status
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// docs/reasons.md explains every reason and state, and none that is not one.
+func TestReasonsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons, states, _ := strings.Cut(string(text), "A target is in one of these states")
+	for _, part := range []struct{ typeName, file, text, row string }{
+		{"Reason", "verdict.go", reasons, "(?m)^\\| (?:Keep|Wait|Remove) \\| `(\\w+)` \\|"},
+		{"State", "report.go", states, "(?m)^\\| `(\\w+)` \\|"},
+	} {
+		var documented []string
+		for _, row := range regexp.MustCompile(part.row).FindAllStringSubmatch(part.text, -1) {
+			documented = append(documented, row[1])
+		}
+		slices.Sort(documented)
+		if want := constants(t, part.file, part.typeName); !slices.Equal(documented, want) {
+			t.Errorf("%s: documented %v\nin the code %v", part.typeName, documented, want)
+		}
+	}
+}
+
+// constants are the values of the string constants of that type, sorted.
+func constants(t *testing.T, file, typeName string) []string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if name, ok := spec.Type.(*ast.Ident); ok && name.Name == typeName {
+			for _, value := range spec.Values {
+				values = append(values, strings.Trim(value.(*ast.BasicLit).Value, `"`))
+			}
+		}
+		return true
+	})
+	slices.Sort(values)
+	if len(values) < 5 {
+		t.Fatalf("only %d constants of type %s in %s", len(values), typeName, file)
+	}
+	return values
+}
