@@ -177,13 +177,16 @@ func (c *Client) do(ctx context.Context, r request, read func(io.Reader) error) 
 		if attempt == maxAttempts || !err.retryable() || ctx.Err() != nil {
 			return err
 		}
-		pause := max(backoff/2+rand.N(backoff/2), min(err.retryAfter, maxRetryAfter))
+		pause := max(jitter(backoff), min(err.retryAfter, maxRetryAfter))
 		backoff *= 2
 		if c.wait(ctx, pause) != nil {
 			return err // the context ended; what failed says more than that it did
 		}
 	}
 }
+
+// jitter is between half of d and d.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 
 // once sends the request one time.
 func (c *Client) once(ctx context.Context, r request, read func(io.Reader) error) *RequestError {
@@ -263,10 +266,13 @@ func (c *Client) list(ctx context.Context, resource schema.GroupVersionResource,
 	for start := 1; ; start++ {
 		objects, err := c.listOnce(ctx, resource, namespace)
 		var failure *RequestError
-		if errors.As(err, &failure) && failure.Code == http.StatusGone && start < maxListStarts {
-			continue // the token is older than the server's history: what was read so far says nothing
+		if !errors.As(err, &failure) || failure.Code != http.StatusGone || start == maxListStarts {
+			return objects, err
 		}
-		return objects, err
+		// The token is older than the server's history: what was read so far says nothing.
+		if c.wait(ctx, jitter(firstBackoff)) != nil {
+			return nil, err
+		}
 	}
 }
 

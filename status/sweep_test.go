@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -147,6 +148,7 @@ func TestNodeThatCannotBeRead(t *testing.T) {
 		"a 404 for another Node":           notFound("nodes", "another"),
 		"a 404 for another kind":           notFound("pods", "gone-a"),
 		"a 404 without details":            apiserver.Refuse(404, metav1.StatusReasonNotFound, "the server could not find the requested resource"),
+		"a 500 that says not found":        {Status: 500, Body: `{"kind":"Status","apiVersion":"v1","code":404,"reason":"NotFound","details":{"kind":"nodes","name":"gone-a"}}`},
 		"410":                              apiserver.Refuse(410, metav1.StatusReasonGone, "gone"),
 		"200 with something else":          {Status: 200, Body: `{"kind":"PartialObjectMetadata","metadata":{"name":"another","uid":"1"}}`},
 		"200 with a page":                  {Status: 200, Body: "<html>login</html>"},
@@ -552,4 +554,136 @@ func TestRemovalIsLoggedWithWhatPutsItBack(t *testing.T) {
 	}
 	s.equal("the map, put back", s.left(), before)
 	s.equal("the list, put back", s.leftAt(s.target.Paths[1]), `[{"name":"KEEP0"},{"name":"gone-a","x":1}]`)
+}
+
+// fixedNodes knows one Node that exists; every other one is gone.
+type fixedNodes string
+
+func (n fixedNodes) Known(name string) Knowledge { return Knowledge{Listed: name == string(n)} }
+
+func (n fixedNodes) Confirm(_ context.Context, names []string) map[string]NodeAnswer {
+	answers := map[string]NodeAnswer{}
+	for _, name := range names {
+		answers[name] = NodeAnswer{Existence: Gone}
+	}
+	return answers
+}
+
+// countingNodes counts how many Nodes are asked for.
+type countingNodes struct {
+	fixedNodes
+	asked int
+}
+
+func (n *countingNodes) Confirm(ctx context.Context, names []string) map[string]NodeAnswer {
+	n.asked += len(names)
+	return n.fixedNodes.Confirm(ctx, names)
+}
+
+// A target that is held costs a batch of questions at each sweep, not one for each key.
+func TestHeldTargetAsksForOneBatchOnly(t *testing.T) {
+	var keys strings.Builder
+	for i := range 600 {
+		fmt.Fprintf(&keys, "gone-%d, ", i)
+	}
+	s := newScene(t, 0, "{nodes: ["+keys.String()+"]}", paths("status.nodes|.")...)
+	nodes := &countingNodes{fixedNodes: "elsewhere"}
+	s.sweeper.nodes = nodes
+	s.state(s.sweep(), StateHeld)
+	if nodes.asked != s.target.MaxRemovals {
+		t.Errorf("a sweep asked for %d Nodes, want %d", nodes.asked, s.target.MaxRemovals)
+	}
+	nodes.asked = 0
+	report := s.sweeper.Plan(t.Context())
+	s.state(report, StateHeld)
+	if nodes.asked != confirmChunk || report.Count(Keep) != 600 {
+		t.Errorf("a plan asked for %d Nodes, want %d, and kept %d", nodes.asked, confirmChunk, report.Count(Keep))
+	}
+}
+
+// A key with many entries: a patch stays below the server's limit all the same, and a key's entries go by one write.
+func TestBatchesOfKeysWithManyEntries(t *testing.T) {
+	var places []string
+	var keys []string
+	for i := range 2000 {
+		keys = append(keys, fmt.Sprintf(`"gone-%d"`, i))
+	}
+	for i := range 3 {
+		places = append(places, fmt.Sprintf("p%d: [%s]", i, strings.Join(keys, ",")))
+	}
+	s := newScene(t, 1, "{p: [KEEP0], "+strings.Join(places, ", ")+"}", paths("status.p|.", "status.p0|.", "status.p1|.", "status.p2|.")...)
+	s.target.MaxRemovals = MaxRemovalsLimit
+	s.restart()
+	s.sweeper.nodes = fixedNodes(s.existing[0])
+	report := s.sweep()
+	s.state(report, OK)
+	for _, at := range s.target.Paths[1:] {
+		s.equal("left at "+at.Path.String(), s.leftAt(at), "[]")
+	}
+	if report.Removed() != 6000 {
+		t.Errorf("%d entries removed, want 6,000", report.Removed())
+	}
+	for _, r := range s.proxy.Matching("PATCH widgets." + s.target.Resource.Group + "/status") {
+		if ops := strings.Count(r.Body, `"op":`); r.Status != http.StatusOK || ops > maxOperations {
+			t.Errorf("a patch of %d operations was answered with %d", ops, r.Status)
+		}
+	}
+}
+
+func TestAnswerThatIsAnotherResource(t *testing.T) {
+	s := newScene(t, 1, `{nodes: {KEEP0: 1, gone-a: 1}}`, paths("status.nodes")...)
+	s.proxy.SetFault(apiserver.On("GET widgets."+s.target.Resource.Group, &apiserver.Fault{
+		Status: 200, Body: `{"metadata":{"name":"another","namespace":"x","uid":"u"},"status":{"nodes":{"gone-a":1}}}`}))
+	s.state(s.sweep(), Unavailable, "the answer is x/another")
+}
+
+// What is remembered of resources goes with them.
+func TestCandidatesOfDeletedResourcesAreForgotten(t *testing.T) {
+	s := newScene(t, 1, `{nodes: {KEEP0: 1, gone-a: 1}}`, paths("status.nodes")...)
+	s.sweeper.Look(t.Context())
+	if len(s.sweeper.candidates) != 1 {
+		t.Fatalf("%d resources are remembered", len(s.sweeper.candidates))
+	}
+	s.server.Delete(t, s.target.Resource, s.target.Namespace, s.name)
+	s.sweeper.Look(t.Context())
+	if len(s.sweeper.candidates) != 0 {
+		t.Errorf("%d resources are remembered that are no more", len(s.sweeper.candidates))
+	}
+}
+
+// Between tries it waits longer each time, and as long as the server says within reason.
+func TestBackoff(t *testing.T) {
+	s := newScene(t, 1, `{nodes: {KEEP0: 1}}`, paths("status.nodes")...)
+	var waits []time.Duration
+	s.sweeper.client.wait = func(_ context.Context, d time.Duration) error {
+		waits = append(waits, d)
+		return nil
+	}
+	for _, test := range []struct {
+		name     string
+		fault    *apiserver.Fault
+		min, max []time.Duration
+	}{
+		{"500", apiserver.Refuse(500, metav1.StatusReasonInternalError, "down"),
+			[]time.Duration{firstBackoff / 2, firstBackoff}, []time.Duration{firstBackoff, 2 * firstBackoff}},
+		{"429 with a time", apiserver.RefuseLater(429, metav1.StatusReasonTooManyRequests, "slowly", "3"),
+			[]time.Duration{3 * time.Second, 3 * time.Second}, []time.Duration{3 * time.Second, 3 * time.Second}},
+		{"429 with an unreasonable time", apiserver.RefuseLater(429, metav1.StatusReasonTooManyRequests, "slowly", "86400"),
+			[]time.Duration{maxRetryAfter, maxRetryAfter}, []time.Duration{maxRetryAfter, maxRetryAfter}},
+	} {
+		waits = nil
+		s.proxy.SetFault(apiserver.OnEach(test.fault))
+		if err := s.nodes.List(t.Context()); err == nil {
+			t.Errorf("%s: no error", test.name)
+		}
+		if len(waits) != maxAttempts-1 {
+			t.Errorf("%s: waited %v", test.name, waits)
+			continue
+		}
+		for i, wait := range waits {
+			if wait < test.min[i] || wait > test.max[i] {
+				t.Errorf("%s: wait %d was %s, want %s to %s", test.name, i, wait, test.min[i], test.max[i])
+			}
+		}
+	}
 }
