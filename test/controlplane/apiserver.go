@@ -55,6 +55,9 @@ func runAPIServer(ctx context.Context, o apiServerOptions) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is not a flag", flags.Arg(0))
+	}
 	s.SecureServing.Listener = o.listener
 	s.SecureServing.BindPort = o.listener.Addr().(*net.TCPAddr).Port
 

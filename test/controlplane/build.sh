@@ -43,7 +43,7 @@ echo "The first build compiles most of Kubernetes: about 10 minutes on 2 cores, 
 total=$(CGO_ENABLED=0 go list -deps . | wc -l)
 start=$(date +%s)
 # go build -v names each package when it has compiled it; what is in the build cache is not named.
-{ CGO_ENABLED=0 go build -v -trimpath -ldflags "$flags" -o "$part" . 2>&1 || echo "BUILD FAILED"; } | tee "$part.log" |
+{ CGO_ENABLED=0 go build -v -trimpath -buildvcs=false -ldflags "$flags" -o "$part" . 2>&1 || echo "BUILD FAILED"; } | tee "$part.log" |
 	awk -v total="$total" -v start="$start" '
 		BEGIN { step = 50 }
 		/^[a-z0-9.]+[a-zA-Z0-9._\/-]*$/ { n++ }

@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 )
 
 func main() {
@@ -54,6 +56,12 @@ func run(ctx context.Context, args []string) error {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return err
 	}
+	// Without this lock a second one on the same folder would wait for etcd's own lock, silently and for ever.
+	lock, err := fileutil.TryLockFile(filepath.Join(root, "lock"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock %s, which another control plane may be using: %w", root, err)
+	}
+	defer lock.Close()
 	creds, err := loadCredentials(root)
 	if err != nil {
 		return err
@@ -68,11 +76,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer etcd.Close()
 
 	server := make(chan error, 1)
-	// A failure of either part ends the other.
-	serverCtx, stopServer := context.WithCancel(ctx)
+	// Not ctx: a kube-apiserver that is told to stop while it starts waits for its own hooks, then panics when they fail.
+	serverCtx, stopServer := context.WithCancel(context.Background())
 	defer stopServer()
 	go func() {
 		server <- runAPIServer(serverCtx, apiServerOptions{
@@ -80,31 +87,37 @@ func run(ctx context.Context, args []string) error {
 		})
 	}()
 
+	// Whatever ends first ends the process, and so the rest. etcd is only closed when kube-apiserver has ended: it would
+	// wait 7 s for such a client, and bears a sudden end.
 	address := "https://" + listener.Addr().String()
 	ready := make(chan error, 1)
 	go func() { ready <- waitReady(serverCtx, address, creds, 2*time.Minute) }()
-
-	for {
-		select {
-		case err := <-ready:
-			if err != nil {
-				stopServer()
-				return errors.Join(err, <-server)
-			}
-			if err := writeKubeconfig(*kubeconfig, address, creds); err != nil {
-				stopServer()
-				return errors.Join(err, <-server)
-			}
-			fmt.Printf("ready: %s %s\n", address, *kubeconfig)
-			ready = nil
-		case err := <-etcd.Err():
-			stopServer()
-			return errors.Join(fmt.Errorf("etcd stopped: %w", err), <-server)
-		case err := <-server:
-			if ctx.Err() != nil { // asked to stop
-				return nil
-			}
-			return fmt.Errorf("kube-apiserver stopped: %w", err)
+	select {
+	case err := <-ready:
+		if err != nil {
+			return err
 		}
+	case <-ctx.Done():
+		return nil // nobody has been told yet that it runs
+	case err := <-etcd.Err():
+		return fmt.Errorf("etcd stopped: %w", err)
+	case err := <-server:
+		return fmt.Errorf("kube-apiserver stopped: %w", err)
+	}
+
+	if err := writeKubeconfig(*kubeconfig, address, creds); err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	fmt.Printf("ready: %s %s\n", address, *kubeconfig)
+	select {
+	case <-ctx.Done():
+		stopServer()
+		err := <-server
+		etcd.Close()
+		return err
+	case err := <-etcd.Err():
+		return fmt.Errorf("etcd stopped: %w", err)
+	case err := <-server:
+		return fmt.Errorf("kube-apiserver stopped: %w", err)
 	}
 }
