@@ -1,13 +1,13 @@
 package status
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -94,7 +94,7 @@ func (p KeyPath) entries(data json.RawMessage, place int) ([]Entry, error) {
 		for key, raw := range byKey {
 			entries = append(entries, Entry{Key: key, Place: place, Index: -1, Raw: raw})
 		}
-		slices.SortFunc(entries, func(a, b Entry) int { return bytes.Compare([]byte(a.Key), []byte(b.Key)) })
+		slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
 		return entries, nil
 	}
 	var items []json.RawMessage
@@ -124,15 +124,14 @@ func itemKey(item json.RawMessage, listKey string) string {
 	return key
 }
 
-// lookUp returns the value at path, nil where a step is absent or null.
+// lookUp returns the value at path, nil where a step is absent. A null is a value without fields or items.
 func lookUp(data json.RawMessage, path FieldPath) (json.RawMessage, error) {
 	for i, step := range path {
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(data, &fields); err != nil {
 			return nil, &LayoutError{path, fmt.Sprintf("does not exist: %s has no fields", path[:i])}
 		}
-		data = fields[step]
-		if data == nil || bytes.Equal(data, []byte("null")) {
+		if data = fields[step]; data == nil {
 			return nil, nil
 		}
 	}

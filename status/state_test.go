@@ -282,11 +282,12 @@ func TestListOfNodes(t *testing.T) {
 	}
 	expired := apiserver.Refuse(410, metav1.StatusReasonExpired, "the continue token is too old")
 	for name, fault := range map[string]apiserver.FaultFunc{
-		"expired for ever":  secondPage(expired),
-		"a page cut short":  secondPage(&apiserver.Fault{Cut: true, CutAfter: 100}),
-		"500 on one page":   secondPage(apiserver.Refuse(500, metav1.StatusReasonInternalError, "down")),
-		"a page of nothing": secondPage(&apiserver.Fault{Status: 200, Body: "{}"}),
-		"HTML":              apiserver.OnEach(apiserver.HTMLNotFound),
+		"expired for ever":       secondPage(expired),
+		"a page cut short":       secondPage(&apiserver.Fault{Cut: true, CutAfter: 100}),
+		"500 on one page":        secondPage(apiserver.Refuse(500, metav1.StatusReasonInternalError, "down")),
+		"a page of nothing":      secondPage(&apiserver.Fault{Status: 200, Body: "{}"}),
+		"the same page for ever": apiserver.OnEach(&apiserver.Fault{Status: 200, Body: `{"kind":"PartialObjectMetadataList","metadata":{"continue":"again"},"items":[{"metadata":{"name":"` + names[0] + `","uid":"1"}}]}`}),
+		"HTML":                   apiserver.OnEach(apiserver.HTMLNotFound),
 	} {
 		s.proxy.Reset()
 		s.proxy.SetFault(fault)
