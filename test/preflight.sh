@@ -14,8 +14,12 @@ need_go() {
 		return
 	fi
 	# In this folder an older Go may fetch the one that go.mod wants; then it names that one here.
-	have=$(go env GOVERSION 2>&1) || have="none that works: $have"
-	if ! echo "${have#go} $want" | awk '{ split($1, h, "."); split($2, w, ".")
+	if ! have=$(go env GOVERSION 2>&1); then
+		echo "Go $want or newer is needed, see https://go.dev/doc/install; this one says: $have" >&2
+		failed=1
+		return
+	fi
+	if ! echo "${have##*go} $want" | awk '{ split($1, h, "."); split($2, w, ".")
 		exit !(h[1] + 0 > w[1] + 0 || (h[1] + 0 == w[1] + 0 && h[2] + 0 >= w[2] + 0)) }'; then
 		echo "Go $want or newer is needed, and this is $have: see https://go.dev/doc/install." >&2
 		failed=1

@@ -113,9 +113,7 @@ func (p *Proxy) As(user string) *rest.Config { return impersonate(p.Config(), us
 // Kubeconfig is a file for the proxy with every right.
 func (p *Proxy) Kubeconfig(t testing.TB) string {
 	t.Helper()
-	c := p.Config()
-	c.BearerToken = "unused" // kubectl asks the terminal for credentials when there are none
-	return WriteKubeconfig(t, c)
+	return WriteKubeconfig(t, p.Config())
 }
 
 // SetFault chooses which of the requests from now on fail, and how; nil: none.

@@ -109,6 +109,15 @@ func nextEvent(t *testing.T, w watch.Interface) (watch.Event, bool) {
 	}
 }
 
+func TestProxyHasCredentialsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	c := apiserver.Shared(t).Proxy(t).Config()
+	c.BearerToken = "nobody's"
+	if _, err := client(t, c).Resource(apiserver.Nodes).List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestProxyKubeconfig(t *testing.T) {
 	t.Parallel()
 	p := apiserver.Shared(t).Proxy(t)

@@ -143,7 +143,7 @@ func (k *keysRun) sweep(ctx context.Context, maxRemovals int) (measurement, erro
 	}
 	m.traffic(k.ours.proxy)
 	m.wall -= keysGrace + pauses(m)
-	return m, k.check(ctx, keysOrphans)
+	return m, k.check(ctx)
 }
 
 // pauses is what a sweep waits between its batches.
@@ -171,7 +171,7 @@ func (k *keysRun) patch(ctx context.Context, sample int) (measurement, error) {
 		return m, err
 	}
 	m.traffic(k.beside.proxy)
-	return m, k.check(ctx, keysOrphans)
+	return m, k.check(ctx)
 }
 
 func (k *keysRun) patchEach(ctx context.Context, keys []string, sum *usage) error {
@@ -192,7 +192,7 @@ func (k *keysRun) freshPolicy(ctx context.Context) error {
 }
 
 // check takes the resource away and fails unless exactly the orphans have gone from it.
-func (k *keysRun) check(ctx context.Context, removed int) error {
+func (k *keysRun) check(ctx context.Context) error {
 	left, err := k.takePolicy(ctx, policyName)
 	if err != nil {
 		return err
@@ -202,7 +202,7 @@ func (k *keysRun) check(ctx context.Context, removed int) error {
 			return fmt.Errorf("check what is left: the key %s of a Node that exists is gone", key)
 		}
 	}
-	if want := keysEntries - removed; len(left) != want {
+	if want := keysEntries - keysOrphans; len(left) != want {
 		return fmt.Errorf("check what is left: %d keys, want %d", len(left), want)
 	}
 	return nil
