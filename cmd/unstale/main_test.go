@@ -277,14 +277,20 @@ func TestSweepKilled(t *testing.T) {
 			}
 			c := newCast(t, options...)
 			cmd := command(t, "sweep", "--config", c.config, "--kubeconfig", c.proxy.Kubeconfig(t))
+			started := make(chan struct{})
 			kill := func() {
+				<-started
 				if err := cmd.Process.Kill(); err != nil {
 					t.Error(err)
 				}
 			}
 			c.proxy.SetFault(apiserver.On(test.class, test.fault(kill)).Times(1))
-			if r := finish(t, cmd); r.code != -1 {
-				t.Fatalf("exit status %d, want it killed\n%s%s", r.code, r.stdout, r.stderr)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			close(started)
+			if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != -1 {
+				t.Fatalf("ended with %v, want it killed", err)
 			}
 			if left := c.left(); left != test.left {
 				t.Errorf("left after the kill: %s, want %s", left, test.left)

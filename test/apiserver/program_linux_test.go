@@ -249,9 +249,10 @@ func TestCrash(t *testing.T) {
 func TestServerDiesWithItsTests(t *testing.T) {
 	t.Parallel()
 	var left string
+	temp := t.TempDir() // a folder of its own, or other tests that run now would remove what crashes leave
 	for _, how := range []string{"panic", "hang", "fail"} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestCrash$")
-		cmd.Env = append(os.Environ(), crashEnv+"="+how)
+		cmd.Env = append(os.Environ(), crashEnv+"="+how, "TMPDIR="+temp)
 		stdout, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
