@@ -17,6 +17,9 @@ var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"
 const (
 	// confirmParallel is how many Nodes are asked for at once.
 	confirmParallel = 8
+	// maxFailures is how many Nodes may fail to answer in one go before the others are not asked for: one that cannot be
+	// read must not keep all others from being cleaned, and a server that hangs must not be asked 500 times.
+	maxFailures = confirmParallel
 	// proofTries is how many Nodes known to exist are asked for until one answers.
 	proofTries = 3
 )
@@ -63,21 +66,7 @@ func (n *Nodes) Known(name string) Knowledge {
 // Confirm asks for each of the Nodes now, a quorum read of its metadata, and afterwards for a Node that is known to exist:
 // only if that one could be read does a 404 prove anything.
 func (n *Nodes) Confirm(ctx context.Context, names []string) map[string]NodeAnswer {
-	answers := make(map[string]NodeAnswer, len(names))
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	seats := make(chan struct{}, confirmParallel)
-	for _, name := range names {
-		seats <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-seats }()
-			answer := n.ask(ctx, name)
-			mu.Lock()
-			defer mu.Unlock()
-			answers[name] = answer
-		})
-	}
-	asking.Wait()
+	answers := n.askAll(ctx, names)
 
 	proof := n.prove(ctx, answers)
 	for name, answer := range answers {
@@ -88,6 +77,41 @@ func (n *Nodes) Confirm(ctx context.Context, names []string) map[string]NodeAnsw
 	n.learn(answers)
 	return answers
 }
+
+// askAll asks for each of the Nodes, several at once.
+func (n *Nodes) askAll(ctx context.Context, names []string) map[string]NodeAnswer {
+	var (
+		mu       sync.Mutex
+		answers  = make(map[string]NodeAnswer, len(names)) // guarded by mu
+		failures int                                       // guarded by mu
+		asking   sync.WaitGroup
+		seats    = make(chan struct{}, confirmParallel)
+	)
+	for _, name := range names {
+		seats <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-seats }()
+			mu.Lock()
+			giveUp := failures >= maxFailures
+			mu.Unlock()
+			answer := NodeAnswer{Existence: Unproved, Why: notAskedFor}
+			if !giveUp {
+				answer = n.ask(ctx, name)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[name] = answer
+			if answer.Existence == Unproved {
+				failures++
+			}
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+// notAskedFor is why a Node is unproved that nobody asked for.
+const notAskedFor = "not asked for, because asking for other Nodes failed"
 
 // ask tells what the API server says of one Node. Gone here is a 404 that still wants its proof.
 func (n *Nodes) ask(ctx context.Context, name string) NodeAnswer {

@@ -305,7 +305,7 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 		e.Node, e.Held = answers[key], !p.alive
 		e.Full = e.Node.Existence == NotAsked || p.kind == enforce && len(entries[key]) > entriesLeft
 		if broken && e.Node.Existence == NotAsked {
-			e.Node = NodeAnswer{Existence: Unproved, Why: "not asked for, because asking for other Nodes failed"}
+			e.Node = NodeAnswer{Existence: Unproved, Why: notAskedFor}
 		}
 		d := Decide(e)
 		decisions[key] = d

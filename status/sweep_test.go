@@ -556,6 +556,41 @@ func TestRemovalIsLoggedWithWhatPutsItBack(t *testing.T) {
 	s.equal("the list, put back", s.leftAt(s.target.Paths[1]), `[{"name":"KEEP0"},{"name":"gone-a","x":1}]`)
 }
 
+// A server that fails for every Node is not asked for all of them; one Node that cannot be read does not keep the others.
+func TestAskingStopsWhenAllFails(t *testing.T) {
+	names := make([]string, 100)
+	for i := range names {
+		names[i] = fmt.Sprintf("gone-%d", i)
+	}
+	s := newScene(t, 1, `{nodes: {KEEP0: 1}}`, paths("status.nodes")...)
+	s.proxy.Reset()
+	s.proxy.SetFault(apiserver.On("GET nodes", apiserver.Refuse(500, metav1.StatusReasonInternalError, "down")))
+	for name, answer := range s.nodes.Confirm(t.Context(), names) {
+		if answer.Existence != Unproved || answer.Why == "" {
+			t.Errorf("%s: %+v", name, answer)
+		}
+	}
+	if n := len(s.proxy.Matching("GET nodes")); n > (maxFailures+confirmParallel)*maxAttempts {
+		t.Errorf("%d requests", n)
+	}
+
+	s.proxy.SetFault(func(r *http.Request) *apiserver.Fault {
+		if r.URL.Path == nodeNamed("gone-3") {
+			return apiserver.Refuse(500, metav1.StatusReasonInternalError, "down")
+		}
+		return nil
+	})
+	for name, answer := range s.nodes.Confirm(t.Context(), names) {
+		want := Gone
+		if name == "gone-3" {
+			want = Unproved
+		}
+		if answer.Existence != want {
+			t.Errorf("%s: %+v", name, answer)
+		}
+	}
+}
+
 // fixedNodes knows one Node that exists; every other one is gone.
 type fixedNodes string
 
