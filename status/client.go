@@ -2,6 +2,7 @@ package status
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,6 +82,10 @@ type request struct {
 	subresource string
 	rawPath     string // instead of all of the above but the verb
 
+	attempts int           // how often it may be sent; 0: maxAttempts
+	timeout  time.Duration // of one attempt; 0: requestTimeout
+	patience time.Duration // the longest pause between two attempts; 0: maxRetryAfter
+
 	query       url.Values
 	accept      string
 	contentType string
@@ -155,8 +160,7 @@ func (e *RequestError) Error() string {
 
 func (e *RequestError) Unwrap() error { return e.cause }
 
-// retryable tells whether the same request may succeed when it is sent again a little later. All requests may be sent again:
-// reads change nothing, and a patch tests all that it relies on.
+// retryable tells whether the same request may succeed when it is sent again a little later.
 func (e *RequestError) retryable() bool {
 	return e.Code == 0 || e.Code == http.StatusTooManyRequests || e.Code >= 500 ||
 		e.Code == http.StatusConflict || e.Code == http.StatusOK
@@ -166,6 +170,7 @@ func (e *RequestError) retryable() bool {
 // answer cut short or garbled, and counts as one that may be tried again; read must start afresh each time.
 func (c *Client) do(ctx context.Context, r request, read func(io.Reader) error) error {
 	backoff := firstBackoff
+	attempts, patience := cmp.Or(r.attempts, maxAttempts), cmp.Or(r.patience, maxRetryAfter)
 	for attempt := 1; ; attempt++ {
 		if err := c.limiter.Wait(ctx); err != nil {
 			return &RequestError{request: r, cause: err}
@@ -174,10 +179,10 @@ func (c *Client) do(ctx context.Context, r request, read func(io.Reader) error) 
 		if err == nil {
 			return nil
 		}
-		if attempt == maxAttempts || !err.retryable() || ctx.Err() != nil {
+		if attempt == attempts || !err.retryable() || ctx.Err() != nil {
 			return err
 		}
-		pause := max(jitter(backoff), min(err.retryAfter, maxRetryAfter))
+		pause := min(max(jitter(backoff), err.retryAfter), patience)
 		backoff *= 2
 		if c.wait(ctx, pause) != nil {
 			return err // the context ended; what failed says more than that it did
@@ -190,7 +195,7 @@ func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 
 // once sends the request one time.
 func (c *Client) once(ctx context.Context, r request, read func(io.Reader) error) *RequestError {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.timeout, requestTimeout))
 	defer cancel()
 	method := http.MethodGet
 	if r.verb == "patch" {

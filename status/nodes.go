@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +22,11 @@ const (
 	// maxFailures is how many Nodes may fail to answer in one go before the others are not asked for: one that cannot be
 	// read must not keep all others from being cleaned, and a server that hangs must not be asked 500 times.
 	maxFailures = confirmParallel
+	// What asking for one Node may take: two attempts, and a pause between them. Who asks is about to act on the answers, and
+	// those of other Nodes grow old meanwhile.
+	askAttempts = 2
+	askTimeout  = 3 * time.Second
+	askPatience = time.Second
 	// proofTries is how many Nodes known to exist are asked for until one answers.
 	proofTries = 3
 )
@@ -27,16 +34,22 @@ const (
 // Nodes knows which Nodes exist, as far as the API server was asked. It is safe for concurrent use.
 type Nodes struct {
 	client *Client
+	// Now stands for the clock; it may be replaced before the first use.
+	Now func() time.Time
 
 	mu     sync.Mutex
-	listed map[string]bool // at the last complete list, or read since; guarded by mu
-	gone   map[string]bool // proved to be gone and not seen since; guarded by mu
-	seen   map[string]bool // ever listed or read by this process; guarded by mu
+	listed map[string]bool       // at the last complete list, or read since; guarded by mu
+	gone   map[string]bool       // proved to be gone and not seen since; guarded by mu
+	seen   map[string]bool       // ever listed or read by this process; guarded by mu
+	recent map[string]NodeAnswer // the last proven answers; guarded by mu
 }
 
 // NewNodes makes a Nodes that knows none yet.
 func NewNodes(client *Client) *Nodes {
-	return &Nodes{client: client, listed: map[string]bool{}, gone: map[string]bool{}, seen: map[string]bool{}}
+	return &Nodes{
+		client: client, Now: time.Now,
+		listed: map[string]bool{}, gone: map[string]bool{}, seen: map[string]bool{}, recent: map[string]NodeAnswer{},
+	}
 }
 
 // List reads the names of all Nodes, paged and as metadata only. On an error what was known stays.
@@ -48,6 +61,7 @@ func (n *Nodes) List(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listed = make(map[string]bool, len(objects))
+	clear(n.recent)
 	for _, o := range objects {
 		n.listed[o.Name] = true
 		n.seen[o.Name] = true
@@ -64,9 +78,14 @@ func (n *Nodes) Known(name string) Knowledge {
 }
 
 // Confirm asks for each of the Nodes now, a quorum read of its metadata, and afterwards for a Node that is known to exist:
-// only if that one could be read does a 404 prove anything.
-func (n *Nodes) Confirm(ctx context.Context, names []string) map[string]NodeAnswer {
-	answers := n.askAll(ctx, names)
+// only if that one could be read does a 404 prove anything. What was proved less than fresh ago is not asked for again, so
+// that many resources with keys of the same Nodes cost as many requests as one.
+func (n *Nodes) Confirm(ctx context.Context, names []string, fresh time.Duration) map[string]NodeAnswer {
+	known, unknown := n.recentAnswers(names, fresh)
+	if len(unknown) == 0 {
+		return known
+	}
+	answers := n.askAll(ctx, unknown)
 
 	proof := n.prove(ctx, answers)
 	for name, answer := range answers {
@@ -75,7 +94,24 @@ func (n *Nodes) Confirm(ctx context.Context, names []string) map[string]NodeAnsw
 		}
 	}
 	n.learn(answers)
+	maps.Copy(answers, known)
 	return answers
+}
+
+// recentAnswers are the answers that are young enough, and the names that have none.
+func (n *Nodes) recentAnswers(names []string, fresh time.Duration) (known map[string]NodeAnswer, unknown []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known = map[string]NodeAnswer{}
+	now := n.Now()
+	for _, name := range names {
+		if answer, ok := n.recent[name]; ok && now.Sub(answer.At) < fresh {
+			known[name] = answer
+		} else {
+			unknown = append(unknown, name)
+		}
+	}
+	return known, unknown
 }
 
 // askAll asks for each of the Nodes, several at once.
@@ -115,10 +151,14 @@ const notAskedFor = "not asked for, because asking for other Nodes failed"
 
 // ask tells what the API server says of one Node. Gone here is a 404 that still wants its proof.
 func (n *Nodes) ask(ctx context.Context, name string) NodeAnswer {
-	body, err := n.client.bytes(ctx, request{verb: "get", resource: nodesResource, name: name, accept: acceptMetadata})
+	at := n.Now() // before the request: the answer is at least as old
+	body, err := n.client.bytes(ctx, request{
+		verb: "get", resource: nodesResource, name: name, accept: acceptMetadata,
+		attempts: askAttempts, timeout: askTimeout, patience: askPatience,
+	})
 	if err != nil {
 		if saysGone(err, name) {
-			return NodeAnswer{Existence: Gone}
+			return NodeAnswer{Existence: Gone, At: at}
 		}
 		return NodeAnswer{Existence: Unproved, Why: err.Error()}
 	}
@@ -130,7 +170,7 @@ func (n *Nodes) ask(ctx context.Context, name string) NodeAnswer {
 		node.Metadata.Name != name || node.Metadata.UID == "" {
 		return NodeAnswer{Existence: Unproved, Why: fmt.Sprintf("get nodes %s: the answer is not that Node's metadata", name)}
 	}
-	return NodeAnswer{Existence: Exists}
+	return NodeAnswer{Existence: Exists, At: at}
 }
 
 // saysGone tells whether err is the API server's own 404 for the Node of that name: a proxy's, an aggregated server's or
@@ -195,6 +235,10 @@ func (n *Nodes) learn(answers map[string]NodeAnswer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for name, answer := range answers {
+		delete(n.recent, name)
+		if answer.Existence == Exists || answer.Existence == Gone {
+			n.recent[name] = answer
+		}
 		switch answer.Existence {
 		case Exists:
 			n.listed[name], n.seen[name] = true, true

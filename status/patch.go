@@ -79,26 +79,29 @@ func quote(s string) json.RawMessage {
 	return text
 }
 
-// putBack is the command that writes a removed entry again.
+// maxArgument is how long a patch may be to be an argument of a command; Linux takes 128 KiB.
+const maxArgument = 100_000
+
+// putBack is the command that writes a removed entry again. It fails, and changes nothing, where the key has an entry again.
 func putBack(t *Target, r *Resource, e Entry) string {
-	kind, patch := "merge", ""
+	var ops []operation
+	at := t.Paths[e.Place].Path
 	if e.Index < 0 {
-		value := fmt.Appendf(nil, "{%s:%s}", quote(e.Key), e.Raw)
-		for _, step := range slices.Backward(t.Paths[e.Place].Path) {
-			value = fmt.Appendf(nil, "{%s:%s}", quote(step), value)
-		}
-		patch = string(value)
+		path := pointer(append(slices.Clone(at), e.Key))
+		ops = []operation{{"test", path, json.RawMessage("null")}, {"add", path, e.Raw}}
 	} else {
-		kind = "json"
-		path := append(slices.Clone(t.Paths[e.Place].Path), "-")
-		patch = fmt.Sprintf(`[{"op":"add","path":%s,"value":%s}]`, quote(pointer(path)), e.Raw)
+		ops = []operation{{"add", pointer(append(slices.Clone(at), "-")), e.Raw}}
 	}
+	patch := strings.TrimSpace(string(encode(ops)))
 	var namespace string
 	if r.Namespace != "" {
 		namespace = " --namespace " + r.Namespace
 	}
-	return fmt.Sprintf("kubectl patch %s %s%s --subresource status --type %s --patch %s",
-		kubectlResource(t), r.Name, namespace, kind, shellQuote(patch))
+	command := fmt.Sprintf("kubectl patch %s %s%s --subresource status --type json", kubectlResource(t), r.Name, namespace)
+	if len(patch) > maxArgument { // printf is the shell's own, and takes any length
+		return fmt.Sprintf("printf %%s %s | %s --patch-file /dev/stdin", shellQuote(patch), command)
+	}
+	return command + " --patch " + shellQuote(patch)
 }
 
 // kubectlResource names the resource so that kubectl takes this version of it and no other.

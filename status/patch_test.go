@@ -80,11 +80,15 @@ func TestPutBack(t *testing.T) {
 	r := parsed(t, head+`"status":{"nodes":{"a":{"errors":"it's"}},"list":[{"name":"b"}]}}`, at)
 	target := &Target{Paths: at, Resource: schema.GroupVersionResource{Group: "g.io", Version: "v1", Resource: "things"}}
 	for i, want := range []string{
-		`kubectl patch things.v1.g.io r --namespace ns --subresource status --type merge --patch '{"status":{"nodes":{"a":{"errors":"it'\''s"}}}}'`,
+		`kubectl patch things.v1.g.io r --namespace ns --subresource status --type json --patch '[{"op":"test","path":"/status/nodes/a","value":null},{"op":"add","path":"/status/nodes/a","value":{"errors":"it'\''s"}}]'`,
 		`kubectl patch things.v1.g.io r --namespace ns --subresource status --type json --patch '[{"op":"add","path":"/status/list/-","value":{"name":"b"}}]'`,
 	} {
 		if got := putBack(target, r, r.Entries[i]); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+	long := Entry{Key: "a", Index: -1, Raw: quote(strings.Repeat("x", maxArgument))}
+	if got := putBack(target, r, long); !strings.HasPrefix(got, "printf %s '[{") || !strings.HasSuffix(got, " --type json --patch-file /dev/stdin") {
+		t.Errorf("an entry too long for an argument: %s…%s", got[:40], got[len(got)-80:])
 	}
 }

@@ -1,6 +1,10 @@
 package status
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // A State says how a target fares.
 type State string
@@ -28,7 +32,12 @@ type TargetReport struct {
 	State     State            `json:"state"`
 	Message   string           `json:"message"`
 	Resources []ResourceReport `json:"resources"`
+
+	messages int // how many the message is made of
 }
+
+// maxMessages is how many causes a target's message names; a hundred resources mostly fail for one.
+const maxMessages = 3
 
 // A ResourceReport is what one pass found in one shared resource.
 type ResourceReport struct {
@@ -46,7 +55,8 @@ type Finding struct {
 	Verdict Verdict   `json:"verdict"`
 	Reason  Reason    `json:"reason"`
 	Message string    `json:"message"`
-	Since   time.Time `json:"since,omitzero"` // when the key became a candidate; absent where it is none
+	Since   time.Time `json:"since,omitzero"`    // when the key became a candidate; absent where it is none
+	Removed bool      `json:"removed,omitempty"` // this pass removed it
 }
 
 // worsen sets the state if the new one is worse, and adds the message in any case.
@@ -54,12 +64,17 @@ func (t *TargetReport) worsen(state State, message string) {
 	if severity[state] > severity[t.State] {
 		t.State = state
 	}
-	switch {
-	case message == "":
-	case t.Message == "":
+	if message == "" || strings.Contains(t.Message, message) {
+		return
+	}
+	switch t.messages++; {
+	case t.messages == 1:
 		t.Message = message
-	default:
+	case t.messages <= maxMessages:
 		t.Message += "; " + message
+	default:
+		t.Message, _, _ = strings.Cut(t.Message, "; and ")
+		t.Message += fmt.Sprintf("; and %d more", t.messages-maxMessages)
 	}
 }
 
@@ -74,6 +89,19 @@ func (t *TargetReport) Count(verdict Verdict) int {
 		}
 	}
 	return n
+}
+
+// Waiting are the keys whose verdict is Wait.
+func (t *TargetReport) Waiting() []string {
+	var keys []string
+	for _, r := range t.Resources {
+		for _, f := range r.Findings {
+			if f.Verdict == Wait {
+				keys = append(keys, f.Key)
+			}
+		}
+	}
+	return keys
 }
 
 // Removed is how many entries the pass removed.

@@ -21,6 +21,7 @@ type Resource struct {
 	UID     string
 	Entries []Entry
 
+	has       []bool  // for each of the target's paths: there is something
 	annotated bool    // it has annotations
 	keep      *string // the value of KeepAnnotation, nil where it is absent
 }
@@ -71,40 +72,41 @@ func ParseResource(data []byte, paths []KeyPath) (*Resource, error) {
 		r.keep = &value
 	}
 	for place, path := range paths {
-		entries, err := path.entries(data, place)
+		entries, found, err := path.entries(data, place)
 		if err != nil {
 			return nil, err
 		}
+		r.has = append(r.has, found)
 		r.Entries = append(r.Entries, entries...)
 	}
 	return r, nil
 }
 
-func (p KeyPath) entries(data json.RawMessage, place int) ([]Entry, error) {
+// entries are what stands at the path, and whether anything does.
+func (p KeyPath) entries(data json.RawMessage, place int) (entries []Entry, found bool, err error) {
 	value, err := lookUp(data, p.Path)
 	if err != nil || value == nil {
-		return nil, err
+		return nil, false, err
 	}
-	var entries []Entry
 	if p.ListKey == "" {
 		var byKey map[string]json.RawMessage
 		if err := json.Unmarshal(value, &byKey); err != nil {
-			return nil, &LayoutError{p.Path, "is not a map keyed by node name; if it is a list, set listKey"}
+			return nil, true, &LayoutError{p.Path, "is not a map keyed by node name; if it is a list, set listKey"}
 		}
 		for key, raw := range byKey {
 			entries = append(entries, Entry{Key: key, Place: place, Index: -1, Raw: raw})
 		}
 		slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
-		return entries, nil
+		return entries, true, nil
 	}
 	var items []json.RawMessage
 	if err := json.Unmarshal(value, &items); err != nil {
-		return nil, &LayoutError{p.Path, "is not a list; if it is a map keyed by node name, leave listKey empty"}
+		return nil, true, &LayoutError{p.Path, "is not a list; if it is a map keyed by node name, leave listKey empty"}
 	}
 	for i, raw := range items {
 		entries = append(entries, Entry{Key: itemKey(raw, p.ListKey), Place: place, Index: i, Raw: raw})
 	}
-	return entries, nil
+	return entries, true, nil
 }
 
 // itemKey is the node name of a list's item, "" where it has none.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,8 +33,9 @@ type scene struct {
 	nodes    *Nodes
 	sweeper  *Sweeper
 	logs     *observer.ObservedLogs
-	now      time.Time
-	onWait   func() // runs when the sweeper waits between two batches
+	clock    sync.Mutex
+	now      time.Time // guarded by clock where other goroutines run
+	onWait   func()    // runs when the sweeper waits between two batches
 	existing []string
 }
 
@@ -79,7 +81,12 @@ func (s *scene) restart() {
 	core, logs := observer.New(zapcore.InfoLevel)
 	s.nodes, s.logs = NewNodes(client), logs
 	s.sweeper = NewSweeper(s.target, client, s.nodes, zap.New(core))
-	s.sweeper.Now = func() time.Time { return s.now }
+	s.sweeper.Now = func() time.Time {
+		s.clock.Lock()
+		defer s.clock.Unlock()
+		return s.now
+	}
+	s.nodes.Now = s.sweeper.Now
 	s.sweeper.Wait = func(ctx context.Context, d time.Duration) error {
 		s.now = s.now.Add(d)
 		if s.onWait != nil {
@@ -90,6 +97,13 @@ func (s *scene) restart() {
 	if err := s.nodes.List(s.Context()); err != nil {
 		s.Fatal(err)
 	}
+}
+
+// tick moves the clock, from any goroutine.
+func (s *scene) tick(d time.Duration) {
+	s.clock.Lock()
+	defer s.clock.Unlock()
+	s.now = s.now.Add(d)
 }
 
 // sweep looks, lets the grace pass, and sweeps; between runs in between.

@@ -2,12 +2,14 @@ package status
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,18 +19,25 @@ import (
 const (
 	// BatchPause lies between two batches of removals, so that an operator who sees the first can stop the second.
 	BatchPause = 10 * time.Second
-	// maxRefusals is how often a resource is read again because a write's guard refused it, in one pass.
-	maxRefusals = 3
+	// maxTries is how often a write is tried in one pass. Before each the resource is read and everything decided again.
+	maxTries = 3
+	// writeFresh and planFresh are how old an answer may be that is not asked for again.
+	writeFresh = maxAnswerAge / 2
+	planFresh  = time.Minute
+	// confirmTime is how long a batch may go on asking for Nodes; the first answers grow old meanwhile.
+	confirmTime = maxAnswerAge / 2
+	// maxReadFailures is how many resources of a target may be read in vain before the others are not tried in this pass.
+	maxReadFailures = 5
 	// confirmChunk is how many Nodes are asked for at most before a proof that the API server answers for Nodes.
-	confirmChunk = 500
+	confirmChunk = 100
 )
 
 // NodeEvidence is what a Sweeper asks about nodes; *Nodes is one.
 type NodeEvidence interface {
 	// Known is what is known of a name without a request.
 	Known(name string) Knowledge
-	// Confirm asks for each of the Nodes now.
-	Confirm(ctx context.Context, names []string) map[string]NodeAnswer
+	// Confirm asks for each of the Nodes now, or answers what was proved less than fresh ago.
+	Confirm(ctx context.Context, names []string, fresh time.Duration) map[string]NodeAnswer
 }
 
 // A Sweeper keeps one target clean. It remembers its candidates between passes. It is not safe for concurrent use.
@@ -43,6 +52,9 @@ type Sweeper struct {
 	Now      func() time.Time
 	Wait     func(context.Context, time.Duration) error
 	Progress func(resource types.NamespacedName, removed, left int)
+	// Recorded tells whether all that was logged so far is safely written. It is asked between the log of a removal, which
+	// has what puts the entry back, and its write; an error keeps the entry. Nil: nobody can tell.
+	Recorded func() error
 
 	candidates map[types.NamespacedName]Candidates
 }
@@ -55,6 +67,9 @@ func NewSweeper(target Target, client *Client, nodes NodeEvidence, log *zap.Logg
 		candidates: map[types.NamespacedName]Candidates{},
 	}
 }
+
+// Target is what the sweeper keeps clean.
+func (s *Sweeper) Target() Target { return s.target }
 
 // Look reads the target's resources once and remembers their candidates. It asks for no Node and writes nothing.
 func (s *Sweeper) Look(ctx context.Context) TargetReport { return s.pass(ctx, lookOnly) }
@@ -97,11 +112,15 @@ func (s *Sweeper) pass(ctx context.Context, kind passKind) TargetReport {
 	for _, r := range resources {
 		p.alive = p.alive || slices.ContainsFunc(r.keys(), s.speaksFor)
 	}
+	p.missingPaths(resources)
 	for _, r := range resources {
 		p.report.Resources = append(p.report.Resources, p.resource(ctx, r))
 	}
 	if p.held {
 		p.report.worsen(StateHeld, "nothing is removed: no key of this target belongs to an existing node, so the keys are probably not node names")
+	}
+	if kind == reportOnly && p.report.Count(Remove) > 0 {
+		p.report.worsen(OK, "nothing was removed, because the mode is Report")
 	}
 	return p.report
 }
@@ -148,7 +167,8 @@ func (p *pass) readAll(ctx context.Context) []*Resource {
 	p.forgetOthers(wanted)
 
 	var resources []*Resource
-	for _, name := range wanted {
+	failures := 0
+	for i, name := range wanted {
 		r, err := p.read(ctx, name)
 		var failure *RequestError
 		switch {
@@ -158,12 +178,29 @@ func (p *pass) readAll(ctx context.Context) []*Resource {
 			p.report.worsen(OK, fmt.Sprintf("%s does not exist", name))
 		default:
 			p.failed(ctx, err)
+			if failure != nil && failure.retryable() {
+				failures++
+			}
 			if ctx.Err() != nil || p.report.State == NotInstalled {
 				return resources // the others would say the same
+			}
+			if left := len(wanted) - i - 1; failures == maxReadFailures && left > 0 {
+				p.report.worsen(Unavailable, fmt.Sprintf("%d more resources were not tried", left))
+				return resources
 			}
 		}
 	}
 	return resources
+}
+
+// missingPaths says which of the target's paths no resource has: a path that is misspelt looks just like that.
+func (p *pass) missingPaths(resources []*Resource) {
+	for place, path := range p.target.Paths {
+		has := func(r *Resource) bool { return r.has[place] }
+		if len(resources) > 0 && !slices.ContainsFunc(resources, has) {
+			p.report.worsen(OK, fmt.Sprintf("no resource has %s; is the path right?", path.Path))
+		}
+	}
 }
 
 func (s *Sweeper) forgetOthers(wanted []types.NamespacedName) {
@@ -196,44 +233,75 @@ func (s *Sweeper) parse(name types.NamespacedName, body []byte) (*Resource, erro
 }
 
 // resource decides on one resource's keys and, where the pass may write, removes them batch by batch.
-func (p *pass) resource(ctx context.Context, r *Resource) ResourceReport {
-	report := ResourceReport{Namespace: r.Namespace, Name: r.Name, Entries: len(r.Entries)}
-	var removed []Finding // by earlier batches
-	for refusals := 0; ; {
+func (p *pass) resource(ctx context.Context, r *Resource) (report ResourceReport) {
+	report = ResourceReport{Namespace: r.Namespace, Name: r.Name, Entries: len(r.Entries)}
+	defer func() {
+		slices.SortStableFunc(report.Findings, func(a, b Finding) int {
+			return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Path, b.Path))
+		})
+	}()
+	var removed []Finding // by earlier writes
+	for tries := 0; ; {
 		p.candidates[r.NamespacedName] = p.candidates[r.NamespacedName].Look(r, p.speaksFor, p.Now())
 		batch := p.decide(ctx, r)
 		report.Findings = append(append([]Finding{}, removed...), batch.findings...) // never nil
 		if p.kind != enforce || len(batch.removals) == 0 {
 			return report
 		}
-		next, written, err := p.remove(ctx, r, batch.removals)
-		if written {
-			refusals = 0
-			report.Removed += len(batch.removals)
-			removed = append(removed, batch.removed()...)
+		result, err := p.remove(ctx, r, batch.removals)
+		if len(result.removed) > 0 {
+			report.Removed += len(result.removed)
+			removed = append(removed, p.markRemoved(batch.findings, result.removed)...)
+			report.Findings = append(append([]Finding{}, removed...), without(batch.findings, removed)...)
 			p.Progress(r.NamespacedName, report.Removed, batch.waiting)
 		}
 		if err != nil {
 			p.failed(ctx, err)
 			return report
 		}
-		r = next
-		if !written {
-			if refusals++; refusals == maxRefusals {
+		r = result.next
+		if result.again {
+			if tries++; tries == maxTries {
 				p.report.worsen(Unavailable, fmt.Sprintf(
-					"%s changed between look and write %d times in a row; the next sweep tries again", r.NamespacedName, refusals))
+					"%s: %d writes in a row failed, the last one because %s; the next sweep tries again", r.NamespacedName, tries, result.why))
 				return report
 			}
 			continue
 		}
+		tries = 0
 		if batch.waiting == 0 {
 			return report
 		}
 		if err := p.Wait(ctx, BatchPause); err != nil {
-			p.report.worsen(Unavailable, fmt.Sprintf("%s: stopped with %d keys still to remove: %v", r.NamespacedName, batch.waiting, err))
+			p.report.worsen(Unavailable, fmt.Sprintf("%s: stopped with %d still to remove: %v", r.NamespacedName, batch.waiting, err))
 			return report
 		}
 	}
+}
+
+// markRemoved are the findings of the entries that were removed.
+func (p *pass) markRemoved(findings []Finding, entries []Entry) []Finding {
+	gone := map[[2]string]bool{}
+	for _, e := range entries {
+		gone[[2]string{e.Key, p.target.Paths[e.Place].Path.String()}] = true
+	}
+	var removed []Finding
+	for _, f := range findings {
+		if gone[[2]string{f.Key, f.Path}] {
+			f.Removed = true
+			removed = append(removed, f)
+		}
+	}
+	return removed
+}
+
+// without are the findings that are about none of what was removed.
+func without(findings, removed []Finding) []Finding {
+	gone := map[[2]string]bool{}
+	for _, f := range removed {
+		gone[[2]string{f.Key, f.Path}] = true
+	}
+	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return gone[[2]string{f.Key, f.Path}] })
 }
 
 // speaksFor tells whether anything known without a request speaks for that key's node.
@@ -247,16 +315,6 @@ type batch struct {
 	findings []Finding
 	removals []Entry
 	waiting  int // keys that only the batch's size keeps; 0 also where going on would be wrong
-}
-
-func (b batch) removed() []Finding {
-	var removed []Finding
-	for _, f := range b.findings {
-		if f.Verdict == Remove {
-			removed = append(removed, f)
-		}
-	}
-	return removed
 }
 
 // decide gives each key of r its verdict, and asks for the Nodes of those that need it: as many as one batch may remove.
@@ -282,13 +340,15 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 	answers := map[string]NodeAnswer{}
 	var b batch
 	broken := false // some Node could not be asked for: nothing is decided on the others' account
+	begun := p.Now()
 	for i := 0; i < len(open); {
 		chunk := open[i:min(len(open), i+min(keysLeft, confirmChunk))]
-		if len(chunk) == 0 || broken || i > 0 && !p.alive {
+		late := p.kind == enforce && p.Now().Sub(begun) >= confirmTime
+		if len(chunk) == 0 || broken || late || i > 0 && !p.alive {
 			break
 		}
 		i += len(chunk)
-		for key, answer := range p.nodes.Confirm(ctx, chunk) {
+		for key, answer := range p.nodes.Confirm(ctx, chunk, p.fresh()) {
 			answers[key] = answer
 			p.alive = p.alive || answer.Existence == Exists
 			broken = broken || answer.Existence == Unproved
@@ -303,6 +363,9 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 	for _, key := range open {
 		e := p.evidence(r, key)
 		e.Node, e.Held = answers[key], !p.alive
+		if p.kind != enforce {
+			e.Node.At = e.Now // nothing is done about it, so it does not grow old
+		}
 		e.Full = e.Node.Existence == NotAsked || p.kind == enforce && len(entries[key]) > entriesLeft
 		if broken && e.Node.Existence == NotAsked {
 			e.Node = NodeAnswer{Existence: Unproved, Why: notAskedFor}
@@ -313,6 +376,9 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 		case d.Verdict == Remove:
 			b.removals = append(b.removals, entries[key]...)
 			entriesLeft -= len(entries[key])
+		case len(entries[key]) > MaxRemovalsLimit:
+			p.report.worsen(Invalid, fmt.Sprintf("%s has %d entries of %s, more than one write can remove; remove them by hand",
+				r.NamespacedName, len(entries[key]), key))
 		case d.Reason == BatchFull:
 			b.waiting++
 		case d.Reason == Held:
@@ -321,6 +387,14 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 	}
 	b.findings = p.findings(r, decisions)
 	return b
+}
+
+// fresh is how old an answer about a Node may be that is not asked for again.
+func (p *pass) fresh() time.Duration {
+	if p.kind == enforce {
+		return writeFresh
+	}
+	return planFresh
 }
 
 // room is how many keys may be asked for in one batch.
@@ -368,41 +442,93 @@ func (p *pass) findings(r *Resource, decisions map[string]Decision) []Finding {
 	return findings
 }
 
-// remove takes the entries out of r by one guarded patch. It returns the resource as it is afterwards. When the server found
-// that something had changed, nothing was written, and what it returns is the resource as read again.
-func (p *pass) remove(ctx context.Context, r *Resource, entries []Entry) (next *Resource, written bool, err error) {
+// A removalResult is what one write came to.
+type removalResult struct {
+	removed []Entry
+	next    *Resource // as it is afterwards
+	again   bool      // not all was removed, for a reason that may have passed: decide again on next
+	why     string    // for again
+}
+
+// remove takes the entries out of r by one guarded patch. It never sends the patch again by itself: what it relies on would have to
+// be confirmed again, so the caller decides anew.
+func (p *pass) remove(ctx context.Context, r *Resource, entries []Entry) (removalResult, error) {
 	log := p.log.With(zap.String("namespace", r.Namespace), zap.String("name", r.Name))
 	for _, e := range entries {
 		// Before the write, so that nothing is lost whatever happens in it.
 		log.Info("removing", zap.String("key", e.Key), zap.Stringer("path", p.target.Paths[e.Place].Path),
 			zap.String("reason", string(NodeGone)), zap.ByteString("entry", e.Raw), zap.String("putBack", putBack(&p.target, r, e)))
 	}
+	if p.Recorded != nil {
+		if err := p.Recorded(); err != nil {
+			return removalResult{}, fmt.Errorf("nothing was removed from %s, because the log with what puts it back cannot be written: %w", r.NamespacedName, err)
+		}
+	}
 	patch := encode(removal(r, p.target.Paths, entries))
 	body, err := p.client.bytes(ctx, request{
 		verb: "patch", resource: p.target.Resource, namespace: r.Namespace, name: r.Name, subresource: "status",
-		accept: acceptJSON, contentType: "application/json-patch+json", body: patch,
+		accept: acceptJSON, contentType: "application/json-patch+json", body: patch, attempts: 1,
 	})
-	var failure *RequestError
-	switch {
-	case err == nil:
+	if err == nil {
 		log.Info("removed", zap.Int("entries", len(entries)))
-		next, err = p.parse(r.NamespacedName, body)
-		return next, true, err
-	case !errors.As(err, &failure) || failure.Code != http.StatusUnprocessableEntity:
+		next, err := p.parse(r.NamespacedName, body)
+		return removalResult{removed: entries, next: next}, err
+	}
+	var failure *RequestError
+	if !errors.As(err, &failure) || failure.Code != http.StatusUnprocessableEntity && !failure.retryable() {
 		log.Warn("not removed", zap.Error(err))
-		return nil, false, err
+		return removalResult{}, err
+	}
+	unanswered := failure.Code == 0 || failure.Code == http.StatusOK || failure.Code >= 500
+	if failure.Code != http.StatusUnprocessableEntity {
+		if p.client.wait(ctx, min(max(jitter(2*firstBackoff), failure.retryAfter), maxRetryAfter)) != nil {
+			return removalResult{}, perhaps(log, unanswered, err)
+		}
 	}
 	next, readErr := p.read(ctx, r.NamespacedName)
 	if readErr != nil {
-		log.Warn("not removed", zap.Error(err))
-		return nil, false, readErr
+		return removalResult{}, perhaps(log, unanswered, readErr)
 	}
-	if bytes.Equal(patch, encode(removal(next, p.target.Paths, next.ofKeys(entries)))) {
-		log.Warn("not removed", zap.Error(err))
-		return nil, false, err // all that the patch tests is as it was, so it was no test that failed
+	result := removalResult{next: next, again: true, why: err.Error()}
+	if unanswered && next.UID == r.UID {
+		if result.removed = missing(entries, next); len(result.removed) > 0 {
+			log.Info("removed, as the resource shows; the answer to the write was lost", zap.Int("entries", len(result.removed)), zap.Error(err))
+			result.again = len(result.removed) < len(entries)
+			return result, nil
+		}
 	}
-	log.Info("not removed: it changed between look and write", zap.Error(err))
-	return next, false, nil
+	if failure.Code == http.StatusUnprocessableEntity && bytes.Equal(patch, encode(removal(next, p.target.Paths, next.ofKeys(entries)))) {
+		log.Warn("not removed", zap.Error(err))
+		return removalResult{}, err // all that the patch tests is as it was, so it was no test that failed
+	}
+	if failure.Code == http.StatusUnprocessableEntity {
+		result.why = "it had changed between look and write"
+	}
+	log.Info("not removed; looking again", zap.Error(err))
+	return result, nil
+}
+
+// perhaps says that nobody can tell whether a write was done.
+func perhaps(log *zap.Logger, unanswered bool, err error) error {
+	if !unanswered {
+		log.Warn("not removed", zap.Error(err))
+		return err
+	}
+	log.Warn("perhaps removed: the write was not answered", zap.Error(err))
+	return fmt.Errorf("perhaps removed, because the write was not answered; the next sweep shows: %w", err)
+}
+
+// missing are the entries whose key has none at that place any more.
+func missing(entries []Entry, r *Resource) []Entry {
+	type spot struct {
+		key   string
+		place int
+	}
+	there := map[spot]bool{}
+	for _, e := range r.Entries {
+		there[spot{e.Key, e.Place}] = true
+	}
+	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return there[spot{e.Key, e.Place}] })
 }
 
 // ofKeys are r's entries of the keys that the given entries have.

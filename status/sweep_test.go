@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -399,9 +400,9 @@ func TestResourceThatNeverHoldsStill(t *testing.T) {
 		s.merge(fmt.Sprintf(`{"status":{"nodes":["%s",%s]}}`, s.existing[0], order))
 	}}))
 	report := s.sweep()
-	s.state(report, Unavailable, "changed between look and write 3 times")
-	if got := len(s.proxy.Matching(write)); got != maxRefusals {
-		t.Errorf("%d writes, want %d", got, maxRefusals)
+	s.state(report, Unavailable, "3 writes in a row failed", "it had changed between look and write")
+	if got := len(s.proxy.Matching(write)); got != maxTries {
+		t.Errorf("%d writes, want %d", got, maxTries)
 	}
 }
 
@@ -419,6 +420,7 @@ func TestWriteFails(t *testing.T) {
 		{"503 for ever", apiserver.OnEach(apiserver.Refuse(503, metav1.StatusReasonServiceUnavailable, "later")), Unavailable, `{"KEEP0":1,"gone-a":1}`},
 		{"dropped once", once(&apiserver.Fault{Drop: true}), OK, `{"KEEP0":1}`},
 		{"done, but the answer lost", once(&apiserver.Fault{Lose: true}), OK, `{"KEEP0":1}`},
+		{"done, but all answers lost", apiserver.OnEach(&apiserver.Fault{Lose: true}), OK, `{"KEEP0":1}`},
 		{"done, but the answer cut short", once(&apiserver.Fault{Cut: true, CutAfter: 10}), OK, `{"KEEP0":1}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -437,6 +439,10 @@ func TestWriteFails(t *testing.T) {
 				t.Errorf("%d writes, want at most %d", n, maxAttempts)
 			}
 			if test.state == OK {
+				// What was done is reported as done, whatever became of the answer.
+				if report.Removed() != 1 || s.verdicts(report) != "gone-a=Remove/NodeGone KEEP0=Keep/NodeExists" {
+					t.Errorf("%d removed: %s", report.Removed(), s.verdicts(report))
+				}
 				return
 			}
 			// The fault over, the next sweep finishes.
@@ -503,7 +509,7 @@ func TestBatchesStopWhenConfirmationsFail(t *testing.T) {
 	report := s.sweep()
 	s.equal("verdicts", s.verdicts(report), "gone-a=Remove/NodeGone gone-b=Keep/Unconfirmed gone-c=Keep/Unconfirmed KEEP0=Keep/NodeExists")
 	s.equal("left", s.left(), `{"KEEP0":1,"gone-b":1,"gone-c":1}`)
-	if n := len(s.proxy.Matching("GET nodes")); n != 2+maxAttempts {
+	if n := len(s.proxy.Matching("GET nodes")); n != 2+askAttempts {
 		t.Errorf("%d requests for Nodes: one failed, so the others need no asking", n)
 	}
 }
@@ -516,7 +522,7 @@ func TestStoppedBetweenBatches(t *testing.T) {
 	s.onWait = cancel
 	s.sweeper.Look(ctx)
 	s.now = s.now.Add(s.target.Grace)
-	s.state(s.sweeper.Sweep(ctx), Unavailable, "stopped with 1 keys still to remove")
+	s.state(s.sweeper.Sweep(ctx), Unavailable, "stopped with 1 still to remove")
 	s.equal("left", s.left(), `{"KEEP0":1,"gone-b":1}`)
 	s.restart()
 	s.onWait = nil
@@ -526,7 +532,7 @@ func TestStoppedBetweenBatches(t *testing.T) {
 
 // Whatever is removed can be put back by what was logged before the write.
 func TestRemovalIsLoggedWithWhatPutsItBack(t *testing.T) {
-	s := newScene(t, 1, `{nodes: {KEEP0: {v: 1}, gone-a: {s: "it's <é> \"q\"", n: 9007199254740993}}, list: [{name: gone-a, x: 1}, {name: KEEP0}]}`,
+	s := newScene(t, 1, `{nodes: {KEEP0: {v: 1}, gone-a: {s: "it's <é> \"q\"", n: 9007199254740993, z: null}}, list: [{name: gone-a, x: 1}, {name: KEEP0}]}`,
 		paths("status.nodes", "status.list|name")...)
 	before := s.left()
 	s.sweep()
@@ -534,7 +540,7 @@ func TestRemovalIsLoggedWithWhatPutsItBack(t *testing.T) {
 	if len(removing) != 2 {
 		t.Fatalf("%d removals logged, want 2", len(removing))
 	}
-	command := regexp.MustCompile(`^kubectl patch widgets\.v1\.\S+ default --namespace \S+ --subresource status --type (merge|json) --patch '(.*)'$`)
+	command := regexp.MustCompile(`^kubectl patch widgets\.v1\.\S+ default --namespace \S+ --subresource status --type json --patch '(.*)'$`)
 	for _, entry := range removing {
 		fields := entry.ContextMap()
 		if fields["reason"] != string(NodeGone) || fields["key"] != "gone-a" || fields["target"] != "scene" || fields["name"] != "default" {
@@ -544,10 +550,9 @@ func TestRemovalIsLoggedWithWhatPutsItBack(t *testing.T) {
 		if found == nil {
 			t.Fatalf("no command: %s", fields["putBack"])
 		}
-		kind := map[string]types.PatchType{"merge": types.MergePatchType, "json": types.JSONPatchType}[found[1]]
-		patch := strings.ReplaceAll(found[2], `'\''`, `'`)
+		patch := strings.ReplaceAll(found[1], `'\''`, `'`)
 		_, err := s.server.Dynamic().Resource(s.target.Resource).Namespace(s.target.Namespace).
-			Patch(t.Context(), s.name, kind, []byte(patch), metav1.PatchOptions{}, "status")
+			Patch(t.Context(), s.name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		if err != nil {
 			t.Fatalf("%s: %v", patch, err)
 		}
@@ -565,7 +570,7 @@ func TestAskingStopsWhenAllFails(t *testing.T) {
 	s := newScene(t, 1, `{nodes: {KEEP0: 1}}`, paths("status.nodes")...)
 	s.proxy.Reset()
 	s.proxy.SetFault(apiserver.On("GET nodes", apiserver.Refuse(500, metav1.StatusReasonInternalError, "down")))
-	for name, answer := range s.nodes.Confirm(t.Context(), names) {
+	for name, answer := range s.nodes.Confirm(t.Context(), names, 0) {
 		if answer.Existence != Unproved || answer.Why == "" {
 			t.Errorf("%s: %+v", name, answer)
 		}
@@ -580,7 +585,7 @@ func TestAskingStopsWhenAllFails(t *testing.T) {
 		}
 		return nil
 	})
-	for name, answer := range s.nodes.Confirm(t.Context(), names) {
+	for name, answer := range s.nodes.Confirm(t.Context(), names, 0) {
 		want := Gone
 		if name == "gone-3" {
 			want = Unproved
@@ -592,14 +597,17 @@ func TestAskingStopsWhenAllFails(t *testing.T) {
 }
 
 // fixedNodes knows one Node that exists; every other one is gone.
-type fixedNodes string
+type fixedNodes struct {
+	name string
+	now  func() time.Time
+}
 
-func (n fixedNodes) Known(name string) Knowledge { return Knowledge{Listed: name == string(n)} }
+func (n fixedNodes) Known(name string) Knowledge { return Knowledge{Listed: name == n.name} }
 
-func (n fixedNodes) Confirm(_ context.Context, names []string) map[string]NodeAnswer {
+func (n fixedNodes) Confirm(_ context.Context, names []string, _ time.Duration) map[string]NodeAnswer {
 	answers := map[string]NodeAnswer{}
 	for _, name := range names {
-		answers[name] = NodeAnswer{Existence: Gone}
+		answers[name] = NodeAnswer{Existence: Gone, At: n.now()}
 	}
 	return answers
 }
@@ -610,9 +618,9 @@ type countingNodes struct {
 	asked int
 }
 
-func (n *countingNodes) Confirm(ctx context.Context, names []string) map[string]NodeAnswer {
+func (n *countingNodes) Confirm(ctx context.Context, names []string, fresh time.Duration) map[string]NodeAnswer {
 	n.asked += len(names)
-	return n.fixedNodes.Confirm(ctx, names)
+	return n.fixedNodes.Confirm(ctx, names, fresh)
 }
 
 // A target that is held costs a batch of questions at each sweep, not one for each key.
@@ -622,7 +630,7 @@ func TestHeldTargetAsksForOneBatchOnly(t *testing.T) {
 		fmt.Fprintf(&keys, "gone-%d, ", i)
 	}
 	s := newScene(t, 0, "{nodes: ["+keys.String()+"]}", paths("status.nodes|.")...)
-	nodes := &countingNodes{fixedNodes: "elsewhere"}
+	nodes := &countingNodes{fixedNodes: fixedNodes{"elsewhere", s.sweeper.Now}}
 	s.sweeper.nodes = nodes
 	s.state(s.sweep(), StateHeld)
 	if nodes.asked != s.target.MaxRemovals {
@@ -649,7 +657,7 @@ func TestBatchesOfKeysWithManyEntries(t *testing.T) {
 	s := newScene(t, 1, "{p: [KEEP0], "+strings.Join(places, ", ")+"}", paths("status.p|.", "status.p0|.", "status.p1|.", "status.p2|.")...)
 	s.target.MaxRemovals = MaxRemovalsLimit
 	s.restart()
-	s.sweeper.nodes = fixedNodes(s.existing[0])
+	s.sweeper.nodes = fixedNodes{s.existing[0], s.sweeper.Now}
 	report := s.sweep()
 	s.state(report, OK)
 	for _, at := range s.target.Paths[1:] {
@@ -720,5 +728,118 @@ func TestBackoff(t *testing.T) {
 				t.Errorf("%s: wait %d was %s, want %s to %s", test.name, i, wait, test.min[i], test.max[i])
 			}
 		}
+	}
+}
+
+// The proof that a Node is gone is young when the write goes out, whatever happens in between.
+func TestProofIsYoungAtTheWrite(t *testing.T) {
+	const write = "PATCH widgets."
+	t.Run("another Node hangs", func(t *testing.T) {
+		s := newScene(t, 1, `{nodes: {KEEP0: 1, back: 1, slow: 1}}`, paths("status.nodes")...)
+		s.sweep(func() {
+			s.proxy.SetFault(func(r *http.Request) *apiserver.Fault {
+				if r.URL.Path != nodeNamed("slow") {
+					return nil
+				}
+				return &apiserver.Fault{Before: func(*http.Request) {
+					s.server.CreateNode(t, "back", nil)
+					s.tick(maxAnswerAge + 1)
+				}}
+			})
+		})
+		s.equal("left", s.left(), `{"KEEP0":1,"back":1,"slow":1}`)
+		s.proxy.SetFault(nil)
+		s.sweeper.Sweep(t.Context())
+		s.equal("left at last", s.left(), `{"KEEP0":1,"back":1}`)
+	})
+	t.Run("the write is refused for a while", func(t *testing.T) {
+		s := newScene(t, 1, `{nodes: {KEEP0: 1, back2: 1}}`, paths("status.nodes")...)
+		s.sweeper.client.wait = func(_ context.Context, d time.Duration) error { s.tick(d); return nil }
+		report := s.sweep(func() {
+			s.proxy.SetFault(apiserver.On(write+s.target.Resource.Group+"/status", &apiserver.Fault{
+				Before: func(*http.Request) { s.server.CreateNode(t, "back2", nil) }, Status: 429,
+				Header: http.Header{"Retry-After": {"10"}}, Body: "{}",
+			}).Times(1))
+		})
+		s.state(report, OK)
+		s.equal("verdicts", s.verdicts(report), "back2=Keep/NodeExists KEEP0=Keep/NodeExists")
+		s.equal("left", s.left(), `{"KEEP0":1,"back2":1}`)
+	})
+	t.Run("asking takes long", func(t *testing.T) {
+		s := newScene(t, 1, `{nodes: {}}`, paths("status.nodes")...)
+		s.mergeKeys(keysOf(1, 3*confirmChunk))
+		s.target.MaxRemovals = MaxRemovalsLimit
+		s.restart()
+		s.proxy.SetFault(apiserver.On("GET nodes", &apiserver.Fault{Before: func(*http.Request) { s.tick(confirmTime / confirmChunk) }}))
+		s.state(s.sweep(), OK)
+		if n := len(s.proxy.Matching(write + s.target.Resource.Group + "/status")); n != 3 {
+			t.Errorf("%d writes, want one for each chunk, as asking for more would make the first proofs old", n)
+		}
+		if left := s.left(); strings.Contains(left, "gone-") {
+			t.Errorf("left %s", left)
+		}
+	})
+}
+
+// Many resources with keys of the same Nodes cost as many requests for Nodes as one.
+func TestNodesAreAskedForOnceForManyResources(t *testing.T) {
+	s := newScene(t, 1, `{nodes: {KEEP0: 1, gone-a: 1, gone-b: 1}}`, paths("status.nodes")...)
+	for i := range 20 {
+		s.name = fmt.Sprintf("more-%d", i)
+		s.create(`{nodes: {KEEP0: 1, gone-a: 1, gone-b: 1}}`)
+	}
+	s.proxy.Reset()
+	report := s.sweeper.Plan(t.Context())
+	if n := len(s.proxy.Matching("GET nodes")); n != 3 || report.Count(Remove) != 42 {
+		t.Errorf("a plan asked for %d Nodes, want 2 and a proof; %d findings to remove, want 42", n, report.Count(Remove))
+	}
+	s.proxy.Reset()
+	s.now = s.now.Add(time.Hour)
+	if report = s.sweep(); report.Removed() != 42 {
+		t.Errorf("%d removed, want 42", report.Removed())
+	}
+	if n := len(s.proxy.Matching("GET nodes")); n != 3 {
+		t.Errorf("a sweep asked for %d Nodes, want 2 and a proof", n)
+	}
+}
+
+// What cannot be put back is not removed.
+func TestLogThatCannotBeWritten(t *testing.T) {
+	s := newScene(t, 1, `{nodes: {KEEP0: 1, gone-a: 1}}`, paths("status.nodes")...)
+	s.sweeper.Recorded = func() error { return errors.New("no space left on device") }
+	s.state(s.sweep(), Unavailable, "nothing was removed", "no space left on device")
+	s.equal("left", s.left(), `{"KEEP0":1,"gone-a":1}`)
+}
+
+func TestPathThatNoResourceHas(t *testing.T) {
+	s := newScene(t, 1, `{nodes: {KEEP0: 1}}`, paths("status.node", "status.nodes")...)
+	s.state(s.sweep(), OK, "no resource has status.node; is the path right?")
+}
+
+func TestKeyWithMoreEntriesThanOneWriteTakes(t *testing.T) {
+	s := newScene(t, 1, "{nodes: [KEEP0"+strings.Repeat(", gone-a", MaxRemovalsLimit+1)+", gone-b]}", paths("status.nodes|.")...)
+	report := s.sweep()
+	s.state(report, Invalid, "has 4501 entries of gone-a, more than one write can remove")
+	if report.Removed() != 1 {
+		t.Errorf("%d removed, want gone-b's one", report.Removed())
+	}
+}
+
+// A hundred resources that fail for one cause do not make a hundred messages, nor are they all tried.
+func TestManyResourcesThatCannotBeRead(t *testing.T) {
+	s := newScene(t, 1, `{nodes: {KEEP0: 1}}`, paths("status.nodes")...)
+	for i := range 20 {
+		s.name = fmt.Sprintf("more-%d", i)
+		s.create(`{nodes: {KEEP0: 1}}`)
+	}
+	get := "GET widgets." + s.target.Resource.Group
+	s.proxy.SetFault(apiserver.On(get, apiserver.Refuse(503, metav1.StatusReasonServiceUnavailable, "down")))
+	report := s.sweeper.Plan(t.Context())
+	s.state(report, Unavailable, "; and 3 more")
+	if n := len(s.proxy.Matching(get)); n != maxReadFailures*maxAttempts {
+		t.Errorf("%d requests, want %d", n, maxReadFailures*maxAttempts)
+	}
+	if len(report.Message) > 1000 {
+		t.Errorf("the message has %d bytes: %s", len(report.Message), report.Message)
 	}
 }

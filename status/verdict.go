@@ -59,9 +59,14 @@ func (k Knowledge) alive() (Reason, bool) {
 // A NodeAnswer is what came back when a Node was asked for.
 type NodeAnswer struct {
 	Existence Existence
-	Why       string // for Unproved: what went wrong
-	Pinged    bool   // a member of that name answered a direct ping just now
+	Why       string    // for Unproved: what went wrong
+	At        time.Time // when it was asked for; a proof grows old
+	Pinged    bool      // a member of that name answered a direct ping just now
 }
+
+// maxAnswerAge is how old the proof that a Node is gone may be when its key is removed. Asking for one Node takes 7 s at most
+// (see askTimeout), so one that hangs does not make the others' answers too old.
+const maxAnswerAge = 10 * time.Second
 
 // Existence is whether a Node exists.
 type Existence int
@@ -112,6 +117,8 @@ func Decide(e Evidence) Decision {
 		return Decision{Keep, NodeExists, "the Node exists"}
 	case e.Node.Existence != Gone:
 		return Decision{Keep, Unconfirmed, "cannot prove that the Node is gone: " + orNotAsked(e.Node.Why)}
+	case e.Now.Sub(e.Node.At) > maxAnswerAge:
+		return Decision{Keep, Unconfirmed, fmt.Sprintf("the Node was found to be gone %s ago, too long to act on", e.Now.Sub(e.Node.At).Round(time.Second))}
 	case e.Node.Pinged:
 		return Decision{Keep, MemberWithoutNode, "the Node is gone, but its agent still answers: is the Node's kubelet running without its Node?"}
 	case e.Held:

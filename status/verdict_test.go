@@ -12,7 +12,7 @@ var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 // orphan is evidence that leads to Remove; each row of the table differs from it in what the row is about.
 func orphan() Evidence {
 	return Evidence{
-		Key: "node-1", Candidate: Candidate{Since: noon.Add(-time.Minute), Looks: 2}, Node: NodeAnswer{Existence: Gone},
+		Key: "node-1", Candidate: Candidate{Since: noon.Add(-time.Minute), Looks: 2}, Node: NodeAnswer{Existence: Gone, At: noon},
 		UnknownKeys: RemoveUnknown, Grace: time.Minute, Now: noon,
 	}
 }
@@ -45,6 +45,9 @@ func TestDecide(t *testing.T) {
 		{"the Node cannot be read", func(e *Evidence) { e.Node = NodeAnswer{Existence: Unproved, Why: "500"} }, Keep, Unconfirmed},
 		{"nobody asked for the Node", func(e *Evidence) { e.Node = NodeAnswer{} }, Keep, Unconfirmed},
 		{"an answer that is none of the known ones", func(e *Evidence) { e.Node.Existence = 99 }, Keep, Unconfirmed},
+		{"the proof is as old as it may be", func(e *Evidence) { e.Node.At = noon.Add(-maxAnswerAge) }, Remove, NodeGone},
+		{"the proof is older", func(e *Evidence) { e.Node.At = noon.Add(-maxAnswerAge - 1) }, Keep, Unconfirmed},
+		{"the proof has no time", func(e *Evidence) { e.Node.At = time.Time{} }, Keep, Unconfirmed},
 		{"the agent answers", func(e *Evidence) { e.Node.Pinged = true }, Keep, MemberWithoutNode},
 		{"no key of the target is a node's", func(e *Evidence) { e.Held = true }, Keep, Held},
 		{"held, so not asked for", func(e *Evidence) { e.Held, e.Node = true, NodeAnswer{} }, Keep, Held},
@@ -90,7 +93,7 @@ func slowRemove(e Evidence) bool {
 	nameIsOne := e.Key == "node-1" // the only valid name that randomEvidence draws
 	nothingSpeaksForIt := !(e.Known.Member && !e.Known.NodeGone) && !(e.Known.Listed && !e.Known.Departed && !e.Known.NodeGone)
 	waited := e.Candidate.Looks >= 2 && !e.Candidate.Changed && !e.Now.Before(e.Candidate.Since.Add(e.Grace))
-	proved := e.Node.Existence == Gone && !e.Node.Pinged
+	proved := e.Node.Existence == Gone && !e.Node.Pinged && !e.Now.After(e.Node.At.Add(10*time.Second))
 	isANodeName := !e.Held && (e.UnknownKeys == RemoveUnknown || e.Known.Seen)
 	return nameIsOne && nothingSpeaksForIt && waited && proved && isANodeName && !e.Kept && !e.Full
 }
@@ -102,7 +105,7 @@ func randomEvidence(r *rand.Rand) Evidence {
 		Key:       []string{"", "node-1", "node-1", "node-1", "Not_a_node"}[r.IntN(5)],
 		Known:     Knowledge{Member: rarely(), NodeGone: coin(), Listed: rarely(), Departed: coin(), Seen: coin()},
 		Candidate: Candidate{Since: noon.Add(-time.Duration(r.IntN(121)) * time.Second), Looks: r.IntN(4), Changed: rarely()},
-		Node:      NodeAnswer{Existence: Existence(r.IntN(4)), Pinged: rarely()},
+		Node:      NodeAnswer{Existence: Existence(r.IntN(4)), Pinged: rarely(), At: noon.Add(-time.Duration(r.IntN(12)) * time.Second)},
 		Held:      rarely(), Kept: rarely(), Full: rarely(),
 		UnknownKeys: []UnknownKeys{KeepUnknown, RemoveUnknown}[r.IntN(2)],
 		Grace:       time.Minute, Now: noon,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -45,6 +46,11 @@ func (in *inputs) configuration() (*agent.Configuration, error) {
 		}
 		return c, nil
 	case len(in.presets) > 0:
+		for _, name := range in.presets {
+			if _, err := findPreset(name); err != nil {
+				return nil, usageError(fmt.Errorf("--preset: %w", err))
+			}
+		}
 		// JSON strings are YAML strings, so no name can break out of the list.
 		names, err := json.Marshal(in.presets)
 		if err != nil {
@@ -76,6 +82,7 @@ type cluster struct {
 	nodes    *status.Nodes
 	sweepers []*status.Sweeper
 	targets  []status.Target
+	log      *zap.Logger
 }
 
 // open reads the configuration and prepares one sweeper for each target. It sends no request.
@@ -84,7 +91,8 @@ func (in *inputs) open(cmd *cobra.Command) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := newLogger(cmd.ErrOrStderr(), in.logFormat)
+	logged := &checkedWriter{w: cmd.ErrOrStderr()}
+	log, err := newLogger(logged, in.logFormat)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +104,11 @@ func (in *inputs) open(cmd *cobra.Command) (*cluster, error) {
 	if err != nil {
 		return nil, usageError(err)
 	}
-	c := &cluster{nodes: status.NewNodes(client), targets: configuration.StatusTargets()}
+	c := &cluster{nodes: status.NewNodes(client), targets: configuration.StatusTargets(), log: log}
 	for _, target := range c.targets {
-		c.sweepers = append(c.sweepers, status.NewSweeper(target, client, c.nodes, log))
+		sweeper := status.NewSweeper(target, client, c.nodes, log)
+		sweeper.Recorded = logged.Err
+		c.sweepers = append(c.sweepers, sweeper)
 	}
 	return c, nil
 }

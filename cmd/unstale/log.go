@@ -33,6 +33,32 @@ type console struct {
 	fields []zapcore.Field
 }
 
+// A checkedWriter remembers the first error of its writes: zap itself drops it.
+type checkedWriter struct {
+	w   io.Writer
+	mu  sync.Mutex
+	err error // guarded by mu
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.err == nil {
+			c.err = err
+		}
+	}
+	return n, err
+}
+
+// Err is the first error of a write.
+func (c *checkedWriter) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer // guarded by mu: lines stay whole

@@ -75,6 +75,14 @@ func (e *exitError) Unwrap() error { return e.err }
 func usageError(err error) error { return &exitError{exitUsage, err} }
 func failure(err error) error    { return &exitError{exitFailed, err} }
 
+// failed is failure where there may be no error.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failure(err)
+}
+
 // newRoot makes the command tree. Called kubectl-unstale, the program is a kubectl plugin and speaks of itself as one.
 func newRoot(program string) *cobra.Command {
 	root := &cobra.Command{
@@ -84,6 +92,7 @@ func newRoot(program string) *cobra.Command {
 shared resources. It removes nothing whose Node exists, or whose Node cannot be shown to be gone.
 
 Start with "unstale plan --preset nri-plugins": it only looks.`,
+		Version:      version,
 		SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}

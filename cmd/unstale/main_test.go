@@ -239,10 +239,54 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// A disk that is full must not cost the only copy of an entry.
+func TestSweepThatCannotLog(t *testing.T) {
+	c := newCast(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, format := range []string{"console", "json"} {
+		cmd := command(t, "sweep", "--config", c.config, "--kubeconfig", c.proxy.Kubeconfig(t), "--log-format", format)
+		var stdout bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, full
+		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != exitFailed {
+			t.Errorf("%s: ended with %v, want status 1", format, err)
+		}
+		if left := c.left(); left != "gone-a gone-b gone-c n0 n1" {
+			t.Errorf("%s: left %s", format, left)
+		}
+		if !strings.Contains(stdout.String(), "the log with what puts it back cannot be written") {
+			t.Errorf("%s: it says %s", format, stdout.String())
+		}
+	}
+	cmd := command(t, "presets")
+	cmd.Stdout = full
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitFailed {
+		t.Errorf("presets that cannot be printed: ended with %v", err)
+	}
+}
+
+// A single run has not seen the Nodes that were gone before: it says so at once and does not wait.
+func TestSweepWithUnknownKeysKept(t *testing.T) {
+	c := newCast(t)
+	text, err := os.ReadFile(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.config = writeFile(t, strings.Replace(string(text), "unknownKeys: Remove", "unknownKeys: Keep", 1))
+	r := c.run("sweep")
+	r.want(t, exitDone, "Keep", "UnknownName", "set unknownKeys: Remove")
+	if strings.Contains(r.stderr, "Looking again") {
+		t.Error("it waited in vain")
+	}
+}
+
 func TestSweepInReportMode(t *testing.T) {
 	c := newCast(t, "mode: Report")
 	r := c.run("sweep")
-	r.want(t, exitDone, "Remove NodeGone 3")
+	r.want(t, exitDone, "Remove NodeGone 3", "nothing was removed, because the mode is Report")
 	if left := c.left(); left != "gone-a gone-b gone-c n0 n1" {
 		t.Errorf("left %s", left)
 	}
@@ -438,6 +482,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{"--help"}, exitDone, "plan"},
 		{[]string{"version"}, exitDone, "unstale dev (commit"},
+		{[]string{"--version"}, exitDone, "unstale version dev"},
 		{[]string{"plann"}, exitUsage, `unknown command "plann"`},
 		{[]string{"plan", "--nonesuch"}, exitUsage, "unknown flag: --nonesuch"},
 		{[]string{"plan", "extra"}, exitUsage, "unknown command \"extra\""},

@@ -40,7 +40,7 @@ func printText(w io.Writer, reports []status.TargetReport, all bool) error {
 				if rows++; rows == 1 {
 					fmt.Fprintln(table, "TARGET\tRESOURCE\tPATH\tKEY\tVERDICT\tREASON\tMESSAGE")
 				}
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", target.Target, resourceName(resource), f.Path, shown(f.Key), f.Verdict, f.Reason, f.Message)
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", target.Target, resourceName(resource), f.Path, shown(f.Key), verdict(f), f.Reason, f.Message)
 			}
 		}
 	}
@@ -65,6 +65,14 @@ func printText(w io.Writer, reports []status.TargetReport, all bool) error {
 // isQuiet tells whether a finding is what a healthy cluster is full of.
 func isQuiet(f status.Finding) bool {
 	return f.Reason == status.NodeExists || f.Reason == status.MemberAlive
+}
+
+// verdict is the finding's verdict, and whether it was carried out.
+func verdict(f status.Finding) string {
+	if f.Removed {
+		return "Removed"
+	}
+	return string(f.Verdict)
 }
 
 // shown is a key as it stands, or quoted if it could confuse a terminal or a reader: it may be any string.

@@ -31,17 +31,17 @@ with --rbac the roles that it needs.`,
 				if rbac {
 					return usageError(errors.New("--rbac needs the NAME of a preset"))
 				}
-				return listPresets(out)
+				return failed(listPresets(out))
 			}
 			preset, err := findPreset(args[0])
 			if err != nil {
 				return usageError(err)
 			}
 			if rbac {
-				return printRBAC(out, preset)
+				return failed(printRBAC(out, preset))
 			}
 			_, err = io.WriteString(out, preset.YAML)
-			return err
+			return failed(err)
 		},
 	}
 	cmd.Flags().BoolVar(&rbac, "rbac", false, "print the RBAC roles that the preset needs")
@@ -72,7 +72,7 @@ func findPreset(name string) (agent.Preset, error) {
 func printRBAC(w io.Writer, preset agent.Preset) error {
 	c, err := agent.Parse([]byte(preset.YAML))
 	if err != nil {
-		return failure(err)
+		return err
 	}
 	rules := status.NodeRules()
 	for _, target := range c.StatusTargets() {

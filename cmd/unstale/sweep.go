@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +35,7 @@ Exit status: 0, or 1 if a target could not be looked at or cleaned in full.`,
 			if err != nil {
 				return err
 			}
-			reports, err := c.sweep(cmd.Context(), cmd.ErrOrStderr())
+			reports, err := c.sweep(cmd.Context())
 			if printErr := printReports(cmd.OutOrStdout(), "Sweep", reports, output, all); printErr != nil {
 				return failure(printErr)
 			}
@@ -55,33 +54,48 @@ Exit status: 0, or 1 if a target could not be looked at or cleaned in full.`,
 	return cmd
 }
 
-// sweep looks, waits out the grace, and sweeps. What it tells the person who waits goes to progress.
-func (c *cluster) sweep(ctx context.Context, progress io.Writer) ([]status.TargetReport, error) {
-	reports := c.each(ctx, (*status.Sweeper).Look)
-	candidates := count(reports, status.Wait)
-	if candidates == 0 {
-		return reports, nil
-	}
+// sweep looks, waits out the grace, and sweeps.
+func (c *cluster) sweep(ctx context.Context) ([]status.TargetReport, error) {
+	reports := c.each(ctx, firstLook)
+	keys := map[string]bool{}
 	var grace time.Duration
 	for i, target := range c.targets {
-		if reports[i].Count(status.Wait) > 0 {
+		waiting := reports[i].Waiting()
+		if len(waiting) > 0 {
 			grace = max(grace, target.Grace)
 		}
+		for _, key := range waiting {
+			keys[key] = true
+		}
 	}
-	fmt.Fprintf(progress, "%d keys may be stale. Looking again in %s; until then nothing is removed, and Ctrl-C ends this.\n", candidates, grace)
+	if len(keys) == 0 {
+		return reports, nil
+	}
+	c.log.Info(fmt.Sprintf("%s may be stale. Looking again in %s; until then nothing is removed, and Ctrl-C ends this.",
+		plural(len(keys), "key", "keys"), grace))
 	select {
 	case <-ctx.Done():
 		return reports, fmt.Errorf("stopped before the second look: %w; nothing was removed", context.Cause(ctx))
 	case <-time.After(grace):
 	}
 	for i, sweeper := range c.sweepers {
-		if reports[i].Count(status.Wait) == 0 {
+		if len(reports[i].Waiting()) == 0 {
 			continue // nothing to remove, or not readable: the first look says it all
 		}
 		sweeper.Progress = func(resource types.NamespacedName, removed, left int) {
-			fmt.Fprintf(progress, "%s %s: %d entries removed, %d more keys to go.\n", reports[i].Target, resource, removed, left)
+			c.log.Info(fmt.Sprintf("%s %s: %s removed, %s to go", reports[i].Target, resource,
+				plural(removed, "entry", "entries"), plural(left, "key", "keys")))
 		}
 		reports[i] = sweeper.Sweep(ctx)
 	}
 	return reports, nil
+}
+
+// firstLook remembers the candidates. With unknownKeys: Keep a single run can remove nothing, as it has not seen the Nodes that
+// were gone before it began, so there it only asks and says so.
+func firstLook(s *status.Sweeper, ctx context.Context) status.TargetReport {
+	if s.Target().UnknownKeys == status.RemoveUnknown {
+		return s.Look(ctx)
+	}
+	return s.Plan(ctx)
 }

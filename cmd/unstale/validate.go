@@ -27,7 +27,7 @@ func newValidate() *cobra.Command {
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %s, configuration %s\n",
 				file, plural(len(c.StatusTargets()), "target", "targets"), c.Hash())
-			return err
+			return failed(err)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration `file`")

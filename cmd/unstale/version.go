@@ -15,7 +15,7 @@ func newVersion() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "unstale %s (commit %s, built %s, %s, %s/%s)\n",
 				version, commit, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			return failed(err)
 		},
 	}
 }
