@@ -29,7 +29,7 @@ lint: ## check the format, vet for Linux, Windows and macOS, staticcheck, go.mod
 	@test/preflight.sh go
 	@test/lint/lint.sh
 
-demo: build controlplane ## show the agents at work on a control plane of their own (ARGS=--keep leaves it running)
+demo: build controlplane ## show plan and sweep on a real API server (ARGS=--keep leaves it running)
 	$(PROGRAMS) go run ./test/demo $(ARGS)
 
 bench: build controlplane ## measure, and write bench.json (B=NAME: only that one)

@@ -10,7 +10,8 @@
 //   - patch.go: the guarded JSON Patch, and the command that puts an entry back. Pure.
 //   - client.go: requests to the API server; errors.go: what their failures mean for a target.
 //   - nodes.go: which Nodes exist, and the proof that one is gone.
-//   - sweep.go: one pass over a target: look, confirm, decide, remove. report.go: what it tells.
+//   - sweep.go: one pass over a target: look, confirm, decide, remove. removal.go: one write, and what became of it.
+//     report.go: what a pass tells.
 //   - rules.go: the RBAC rules a target needs.
 //
 // What keeps a live node's key from being removed, in the order in which it is met:

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -113,3 +114,14 @@ func kubectlResource(t *Target) string {
 }
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// encode writes a patch without escaping anything in it: the entries must reach the server as they came from it.
+func encode(ops []operation) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(ops); err != nil {
+		panic("a patch cannot be written as JSON: " + err.Error()) // its values are JSON that was parsed before
+	}
+	return b.Bytes()
+}

@@ -2,10 +2,11 @@
 // explained and removed, and those of existing nodes stay. It checks what it shows, and ends with status 1 if anything is wrong.
 //
 //	make demo               runs it and cleans up
-//	make demo ARGS=--keep   leaves the API server running until Ctrl-C, to try more
+//	make demo ARGS=--keep   leaves the API server running until Enter, to try more
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -23,7 +24,7 @@ import (
 )
 
 func main() {
-	keep := flag.Bool("keep", false, "leave the API server running until Ctrl-C")
+	keep := flag.Bool("keep", false, "leave the API server running until Enter or Ctrl-C")
 	program := flag.String("unstale", "bin/unstale", "the unstale `program` to show")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -108,9 +109,18 @@ func run(ctx context.Context, program string, keep bool) (err error) {
 	fmt.Printf("\nAll as it should be, after %.0f s.\n", time.Since(begun).Seconds())
 
 	if keep {
-		fmt.Printf("\nThe API server runs until you press Ctrl-C. Try:\n\n    kubectl --kubeconfig %[1]s get topologyawarepolicies -A -o yaml\n    %[2]s plan --all --config %[3]s --kubeconfig %[1]s\n",
+		fmt.Printf("\nThe API server runs until you press Enter (or Ctrl-C). Try:\n\n    kubectl --kubeconfig %[1]s get topologyawarepolicies -A -o yaml\n    %[2]s plan --all --config %[3]s --kubeconfig %[1]s\n",
 			server.Kubeconfig, program, config)
-		<-ctx.Done()
+		enter := make(chan struct{})
+		go func() {
+			bufio.NewReader(os.Stdin).ReadString('\n')
+			close(enter)
+		}()
+		select {
+		case <-enter:
+		case <-ctx.Done():
+		}
+		fmt.Println("Stopping the API server and removing its data.")
 	}
 	return nil
 }
