@@ -25,8 +25,8 @@ const (
 	// What asking for one Node may take: two attempts, and a pause between them. Who asks is about to act on the answers, and
 	// those of other Nodes grow old meanwhile.
 	askAttempts = 2
-	askTimeout  = 3 * time.Second
-	askPatience = time.Second
+	askTimeout  = 1500 * time.Millisecond
+	askPatience = 500 * time.Millisecond
 	// proofTries is how many Nodes known to exist are asked for until one answers.
 	proofTries = 3
 )

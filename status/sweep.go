@@ -20,10 +20,10 @@ const (
 	// maxTries is how often a write is tried in one pass. Before each the resource is read and everything decided again.
 	maxTries = 3
 	// writeFresh and planFresh are how old an answer may be that is not asked for again.
-	writeFresh = maxAnswerAge / 2
+	writeFresh = 2 * time.Second
 	planFresh  = time.Minute
 	// confirmTime is how long a batch may go on asking for Nodes; the first answers grow old meanwhile.
-	confirmTime = maxAnswerAge / 2
+	confirmTime = 2 * time.Second
 	// maxReadFailures is how many resources of a target may be read in vain before the others are not tried in this pass.
 	maxReadFailures = 5
 	// confirmChunk is how many Nodes are asked for at most before a proof that the API server answers for Nodes.
@@ -358,6 +358,7 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 			}
 		}
 	}
+	p.refresh(ctx, answers)
 	for _, key := range open {
 		e := p.evidence(r, key)
 		e.Node, e.Held = answers[key], !p.alive
@@ -385,6 +386,26 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 	}
 	b.findings = p.findings(r, decisions)
 	return b
+}
+
+// refresh asks once more for the Nodes whose proof grew old while others were asked for: a Node may have come back.
+func (p *pass) refresh(ctx context.Context, answers map[string]NodeAnswer) {
+	if p.kind != enforce {
+		return
+	}
+	var old []string
+	for key, answer := range answers {
+		if answer.Existence == Gone && p.Now().Sub(answer.At) > writeFresh {
+			old = append(old, key)
+		}
+	}
+	if len(old) == 0 {
+		return
+	}
+	for key, answer := range p.nodes.Confirm(ctx, old, writeFresh) {
+		answers[key] = answer
+		p.alive = p.alive || answer.Existence == Exists
+	}
 }
 
 // fresh is how old an answer about a Node may be that is not asked for again.

@@ -737,20 +737,27 @@ func TestProofIsYoungAtTheWrite(t *testing.T) {
 	t.Run("another Node hangs", func(t *testing.T) {
 		s := newScene(t, 1, `{nodes: {KEEP0: 1, back: 1, slow: 1}}`, paths("status.nodes")...)
 		s.sweep(func() {
-			s.proxy.SetFault(func(r *http.Request) *apiserver.Fault {
+			slow := apiserver.FaultFunc(func(r *http.Request) *apiserver.Fault {
 				if r.URL.Path != nodeNamed("slow") {
 					return nil
 				}
+				// back's 404 is there when slow is asked for: the proof comes back later than that.
 				return &apiserver.Fault{Before: func(*http.Request) {
+					apiserver.Eventually(t, "back to be asked for", func() error {
+						for _, r := range s.proxy.Matching("GET nodes") {
+							if r.Path == nodeNamed("back") && r.Done {
+								return nil
+							}
+						}
+						return errors.New("not yet")
+					})
 					s.server.CreateNode(t, "back", nil)
-					s.tick(maxAnswerAge + 1)
+					s.tick(writeFresh + 1)
 				}}
 			})
+			s.proxy.SetFault(slow.Times(1))
 		})
-		s.equal("left", s.left(), `{"KEEP0":1,"back":1,"slow":1}`)
-		s.proxy.SetFault(nil)
-		s.sweeper.Sweep(t.Context())
-		s.equal("left at last", s.left(), `{"KEEP0":1,"back":1}`)
+		s.equal("left", s.left(), `{"KEEP0":1,"back":1}`)
 	})
 	t.Run("the write is refused for a while", func(t *testing.T) {
 		s := newScene(t, 1, `{nodes: {KEEP0: 1, back2: 1}}`, paths("status.nodes")...)
@@ -764,6 +771,13 @@ func TestProofIsYoungAtTheWrite(t *testing.T) {
 		s.state(report, OK)
 		s.equal("verdicts", s.verdicts(report), "back2=Keep/NodeExists KEEP0=Keep/NodeExists")
 		s.equal("left", s.left(), `{"KEEP0":1,"back2":1}`)
+	})
+	t.Run("it cannot be renewed", func(t *testing.T) {
+		s := newScene(t, 1, `{nodes: {KEEP0: 1, old: 1, slow: 1}}`, paths("status.nodes")...)
+		s.sweep(func() {
+			s.proxy.SetFault(apiserver.On("GET nodes", &apiserver.Fault{Before: func(*http.Request) { s.tick(maxAnswerAge + 1) }}))
+		})
+		s.equal("left", s.left(), `{"KEEP0":1,"old":1,"slow":1}`)
 	})
 	t.Run("asking takes long", func(t *testing.T) {
 		s := newScene(t, 1, `{nodes: {}}`, paths("status.nodes")...)

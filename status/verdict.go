@@ -64,9 +64,9 @@ type NodeAnswer struct {
 	Pinged    bool      // a member of that name answered a direct ping just now
 }
 
-// maxAnswerAge is how old the proof that a Node is gone may be when its key is removed. Asking for one Node takes 7 s at most
+// maxAnswerAge is how old the proof that a Node is gone may be when its key is removed. Asking for one Node takes 3.5 s at most
 // (see askTimeout), so one that hangs does not make the others' answers too old.
-const maxAnswerAge = 10 * time.Second
+const maxAnswerAge = 5 * time.Second
 
 // Existence is whether a Node exists.
 type Existence int

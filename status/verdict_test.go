@@ -93,7 +93,7 @@ func slowRemove(e Evidence) bool {
 	nameIsOne := e.Key == "node-1" // the only valid name that randomEvidence draws
 	nothingSpeaksForIt := !(e.Known.Member && !e.Known.NodeGone) && !(e.Known.Listed && !e.Known.Departed && !e.Known.NodeGone)
 	waited := e.Candidate.Looks >= 2 && !e.Candidate.Changed && !e.Now.Before(e.Candidate.Since.Add(e.Grace))
-	proved := e.Node.Existence == Gone && !e.Node.Pinged && !e.Now.After(e.Node.At.Add(10*time.Second))
+	proved := e.Node.Existence == Gone && !e.Node.Pinged && !e.Now.After(e.Node.At.Add(5*time.Second))
 	isANodeName := !e.Held && (e.UnknownKeys == RemoveUnknown || e.Known.Seen)
 	return nameIsOne && nothingSpeaksForIt && waited && proved && isANodeName && !e.Kept && !e.Full
 }
