@@ -13,6 +13,9 @@
 //   - sweep.go: one pass over a target: look, confirm, decide, remove. removal.go: one write, and what became of it.
 //     report.go: what a pass tells.
 //   - rules.go: the RBAC rules a target needs.
+//   - own.go, publication.go, ownrequest.go: one node's own key, published and cleared by its own agent; a library for
+//     other projects' agents too (see the example). incarnation.go: a key of an earlier node of the same name.
+//     leaving.go, ownnode.go: whether a stop should clear a key.
 //
 // What keeps a live node's key from being removed, in the order in which it is met:
 //
