@@ -52,6 +52,3 @@ func (c Candidates) Look(r *Resource, alive func(key string) bool, now time.Time
 
 // Of returns the candidate of that key, the zero value where there is none.
 func (c Candidates) Of(key string) Candidate { return c.byKey[key] }
-
-// Len is how many candidates there are.
-func (c Candidates) Len() int { return len(c.byKey) }

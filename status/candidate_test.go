@@ -16,7 +16,7 @@ func TestCandidates(t *testing.T) {
 	if got := first.Of("a"); got.Looks != 1 || got.Since != at(0) || got.Changed {
 		t.Errorf("first look: %+v", got)
 	}
-	if first.Len() != 2 {
+	if len(first.byKey) != 2 {
 		t.Errorf("an item without a name became a candidate: %+v", first.byKey)
 	}
 

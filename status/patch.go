@@ -16,9 +16,6 @@ type operation struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// maxOperations keeps a patch below the server's limit of 10,000 (see MaxRemovalsLimit), the guards included.
-const maxOperations = 2*MaxRemovalsLimit + 2
-
 // removal is the guarded JSON Patch that takes entries out of r. The server refuses it as a whole (422) when the resource
 // is another one of the same name, when the keep annotation changed, or when any of the entries is not what was seen.
 // In a list an entry is addressed by its position, so the highest goes first.

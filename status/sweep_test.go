@@ -666,6 +666,7 @@ func TestBatchesOfKeysWithManyEntries(t *testing.T) {
 	if report.Removed() != 6000 {
 		t.Errorf("%d entries removed, want 6,000", report.Removed())
 	}
+	const maxOperations = 2*MaxRemovalsLimit + 2 // two for each entry, and the guards
 	for _, r := range s.proxy.Matching("PATCH widgets." + s.target.Resource.Group + "/status") {
 		if ops := strings.Count(r.Body, `"op":`); r.Status != http.StatusOK || ops > maxOperations {
 			t.Errorf("a patch of %d operations was answered with %d", ops, r.Status)

@@ -14,13 +14,14 @@ import (
 
 // newLogger makes a logger that writes to w as JSON, or for people as console.
 func newLogger(w io.Writer, format string) (*zap.Logger, error) {
+	out := zapcore.Lock(zapcore.AddSync(w)) // lines stay whole
 	switch format {
 	case "json":
 		config := zap.NewProductionEncoderConfig()
 		config.TimeKey, config.EncodeTime = "time", zapcore.RFC3339TimeEncoder
-		return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(config), zapcore.Lock(zapcore.AddSync(w)), zap.InfoLevel)), nil
+		return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(config), out, zap.InfoLevel)), nil
 	case "console":
-		return zap.New(&console{LevelEnabler: zap.InfoLevel, out: &lockedWriter{w: w}}), nil
+		return zap.New(&console{LevelEnabler: zap.InfoLevel, out: out}), nil
 	}
 	return nil, usageError(fmt.Errorf("--log-format is %q; it must be console or json", format))
 }
@@ -29,7 +30,7 @@ func newLogger(w io.Writer, format string) (*zap.Logger, error) {
 // JSON, in which a command that puts an entry back cannot be copied to a shell; here it stands on a line of its own.
 type console struct {
 	zapcore.LevelEnabler
-	out    *lockedWriter
+	out    zapcore.WriteSyncer
 	fields []zapcore.Field
 }
 
@@ -57,11 +58,6 @@ func (c *checkedWriter) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
-}
-
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer // guarded by mu: lines stay whole
 }
 
 func (c *console) With(fields []zapcore.Field) zapcore.Core {
@@ -94,9 +90,7 @@ func (c *console) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if putBack != "" {
 		fmt.Fprintf(&line, "    to put it back: %s\n", putBack)
 	}
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	_, err := io.WriteString(c.out.w, line.String())
+	_, err := io.WriteString(c.out, line.String())
 	return err
 }
 
