@@ -7,7 +7,7 @@ import (
 
 // A Candidate is what is remembered of a key that nothing speaks for.
 type Candidate struct {
-	Since   time.Time // when it was first seen as it is now
+	Since   time.Time // when it was first seen as it is now, or its node's agent left after it had been
 	Looks   int       // how many looks have seen it as it is now, this one included
 	Changed bool      // its entry was another one at the look before; waiting started again with this look
 	print   fingerprint
@@ -19,31 +19,39 @@ type fingerprint [sha256.Size]byte
 // with none, so it trusts only what it saw.
 type Candidates struct {
 	resource string // UID: a resource replaced by one of the same name has none of the old one's candidates
+	at       time.Time
 	byKey    map[string]Candidate
+	prints   map[string]fingerprint // of all keys at the last look, candidates or not
 }
 
 // Look returns the candidates after the resource was read: those that were there and are unchanged have been seen once
-// more, a changed one starts again, a key that something speaks for (alive says so) or that is no longer there is forgotten.
-// The receiver is unchanged.
-func (c Candidates) Look(r *Resource, alive func(key string) bool, now time.Time) Candidates {
-	before := c.byKey
+// more, a changed one starts again, a key that something speaks for or that is no longer there is forgotten. A key that
+// was seen, unchanged, before its node's agent left is a candidate since then. The receiver is unchanged.
+func (c Candidates) Look(r *Resource, known func(key string) Knowledge, now time.Time) Candidates {
 	if c.resource != r.UID {
-		before = nil
+		c = Candidates{}
 	}
-	after := Candidates{resource: r.UID, byKey: map[string]Candidate{}}
-	for key, print := range r.fingerprints() {
-		if key == "" || alive(key) {
+	after := Candidates{resource: r.UID, at: now, byKey: map[string]Candidate{}, prints: r.fingerprints()}
+	for key, print := range after.prints {
+		if key == "" {
 			continue
 		}
-		candidate, known := before[key]
+		k := known(key)
+		if _, alive := k.alive(); alive {
+			continue
+		}
+		candidate, was := c.byKey[key]
+		before, seen := c.prints[key]
 		switch {
-		case !known:
-			candidate = Candidate{Since: now, Looks: 1, print: print}
-		case candidate.print != print:
+		case was && candidate.print != print:
 			candidate = Candidate{Since: now, Looks: 1, print: print, Changed: true}
-		default:
+		case was:
 			candidate.Looks++
 			candidate.Changed = false
+		case seen && before == print && k.Left.After(c.at):
+			candidate = Candidate{Since: k.Left, Looks: 2, print: print}
+		default:
+			candidate = Candidate{Since: now, Looks: 1, print: print}
 		}
 		after.byKey[key] = candidate
 	}
@@ -52,3 +60,9 @@ func (c Candidates) Look(r *Resource, alive func(key string) bool, now time.Time
 
 // Of returns the candidate of that key, the zero value where there is none.
 func (c Candidates) Of(key string) Candidate { return c.byKey[key] }
+
+// Has tells whether the last look saw that key.
+func (c Candidates) Has(key string) bool {
+	_, has := c.prints[key]
+	return has && key != ""
+}

@@ -171,8 +171,8 @@ func (c *IncarnationCheck) Look(ctx context.Context) (Decision, error) {
 		return Decision{Keep, Unconfirmed, err.Error()}, k.failed(ctx, "look at", err)
 	}
 	view := k.view
-	nobody := func(string) bool { return false }
-	c.candidates = c.candidates.Look(view.Resource, nobody, k.Now())
+	nothing := func(string) Knowledge { return Knowledge{} }
+	c.candidates = c.candidates.Look(view.Resource, nothing, k.Now())
 	if len(view.Entries) == 0 {
 		return Decision{Keep, NoKey, "there is no entry"}, nil
 	}

@@ -37,44 +37,71 @@ type Nodes struct {
 	// Now stands for the clock; it may be replaced before the first use.
 	Now func() time.Time
 
-	mu     sync.Mutex
-	listed map[string]bool       // at the last complete list, or read since; guarded by mu
-	gone   map[string]bool       // proved to be gone and not seen since; guarded by mu
-	seen   map[string]bool       // ever listed or read by this process; guarded by mu
-	recent map[string]NodeAnswer // the last proven answers; guarded by mu
+	mu       sync.Mutex
+	listedAt time.Time             // when the last complete list began; guarded by mu
+	left     map[string]time.Time  // when a member of that name left or died, if it was not listed or read since; guarded by mu
+	listed   map[string]bool       // at the last complete list, or read since; guarded by mu
+	gone     map[string]bool       // proved to be gone and not seen since; guarded by mu
+	seen     map[string]bool       // ever listed or read by this process; guarded by mu
+	recent   map[string]NodeAnswer // the last proven answers; guarded by mu
 }
 
 // NewNodes makes a Nodes that knows none yet.
 func NewNodes(client *Client) *Nodes {
 	return &Nodes{
 		client: client, Now: time.Now,
-		listed: map[string]bool{}, gone: map[string]bool{}, seen: map[string]bool{}, recent: map[string]NodeAnswer{},
+		left: map[string]time.Time{}, listed: map[string]bool{}, gone: map[string]bool{}, seen: map[string]bool{}, recent: map[string]NodeAnswer{},
 	}
 }
 
 // List reads the names of all Nodes, paged and as metadata only. On an error what was known stays.
 func (n *Nodes) List(ctx context.Context) error {
+	begun := n.Now()
 	objects, err := n.client.list(ctx, nodesResource, "")
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.listedAt = begun
 	n.listed = make(map[string]bool, len(objects))
 	clear(n.recent)
+	clear(n.gone)
 	for _, o := range objects {
-		n.listed[o.Name] = true
 		n.seen[o.Name] = true
-		delete(n.gone, o.Name)
+		if !n.left[o.Name].After(begun) {
+			n.listed[o.Name] = true
+		}
+	}
+	for name, at := range n.left {
+		if !at.After(begun) {
+			delete(n.left, name)
+		}
 	}
 	return nil
+}
+
+// ListedAt is when the last complete list of Nodes began; zero before the first.
+func (n *Nodes) ListedAt() time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.listedAt
+}
+
+// Left tells that a member of that name left or died: that its Node was there before then counts no more.
+func (n *Nodes) Left(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.left[name] = n.Now()
+	delete(n.listed, name)
+	delete(n.recent, name)
 }
 
 // Known is what is known of a name without a request.
 func (n *Nodes) Known(name string) Knowledge {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return Knowledge{Listed: n.listed[name], NodeGone: n.gone[name], Seen: n.seen[name]}
+	return Knowledge{Listed: n.listed[name], NodeGone: n.gone[name], Left: n.left[name], Seen: n.seen[name]}
 }
 
 // Confirm asks for each of the Nodes now, a quorum read of its metadata, and afterwards for a Node that is known to exist:
@@ -236,13 +263,17 @@ func (n *Nodes) learn(answers map[string]NodeAnswer) {
 	defer n.mu.Unlock()
 	for name, answer := range answers {
 		delete(n.recent, name)
-		if answer.Existence == Exists || answer.Existence == Gone {
+		if answer.Existence == Gone || answer.Existence == Exists && answer.At.After(n.left[name]) {
 			n.recent[name] = answer
 		}
 		switch answer.Existence {
 		case Exists:
-			n.listed[name], n.seen[name] = true, true
+			n.seen[name] = true
 			delete(n.gone, name)
+			if answer.At.After(n.left[name]) {
+				n.listed[name] = true
+				delete(n.left, name)
+			}
 		case Gone:
 			n.gone[name] = true
 			delete(n.listed, name)

@@ -29,7 +29,7 @@ func Rules(t *Target) []Rule {
 		Verbs: []string{"get"}, ResourceNames: t.Names,
 	}
 	rules := []Rule{{t.Namespace, read}}
-	if t.lists() {
+	if !t.NamesAll() {
 		// RBAC cannot limit a list to names (but for one, with a field selector).
 		rules = append(rules, Rule{t.Namespace, rbacv1.PolicyRule{
 			APIGroups: read.APIGroups, Resources: read.Resources, Verbs: []string{"list"},
@@ -47,10 +47,6 @@ func Rules(t *Target) []Rule {
 		Verbs: []string{"patch"}, ResourceNames: t.Names,
 	}})
 }
-
-// lists tells whether the target's resources must be listed to be known: all of them are meant, or they are named but may lie
-// in any namespace.
-func (t *Target) lists() bool { return len(t.Names) == 0 || t.Namespace == "" }
 
 // missingRule tells the operator which of the rules the refused request wants, in the words of a Role.
 func missingRule(rules []Rule, r request) string {

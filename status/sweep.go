@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -53,6 +54,9 @@ type Sweeper struct {
 	// Recorded tells whether all that was logged so far is safely written. It is asked between the log of a removal, which
 	// has what puts the entry back, and its write; an error keeps the entry. Nil: nobody can tell.
 	Recorded func() error
+	// Others are resources of the same target that somebody else keeps clean. They are read when no key here belongs to an existing
+	// node, before the target counts as held. Empty for a Sweeper of all the target's resources.
+	Others []types.NamespacedName
 
 	candidates map[types.NamespacedName]Candidates
 }
@@ -101,6 +105,7 @@ type pass struct {
 	report TargetReport
 	// alive: some key of the target belongs to a member or an existing Node. Without one the target is held.
 	alive bool
+	asked bool // the other resources were read for one
 	held  bool // some key would go if the target were not held
 }
 
@@ -121,6 +126,16 @@ func (s *Sweeper) pass(ctx context.Context, kind passKind) TargetReport {
 		p.report.worsen(OK, "nothing was removed, because the mode is Report")
 	}
 	return p.report
+}
+
+// Has tells whether the last pass saw that key in any of the target's resources.
+func (s *Sweeper) Has(key string) bool {
+	for _, c := range s.candidates {
+		if c.Has(key) {
+			return true
+		}
+	}
+	return false
 }
 
 // Failure is the report of a pass that could not begin, because something all targets need failed: the list of Nodes.
@@ -146,7 +161,7 @@ func (p *pass) failed(ctx context.Context, err error) {
 func (p *pass) readAll(ctx context.Context) []*Resource {
 	t := &p.target
 	var wanted []types.NamespacedName
-	if t.lists() {
+	if !t.NamesAll() {
 		objects, err := p.client.list(ctx, t.Resource, t.Namespace)
 		if err != nil {
 			p.failed(ctx, err)
@@ -240,7 +255,7 @@ func (p *pass) resource(ctx context.Context, r *Resource) (report ResourceReport
 	}()
 	var removed []Finding // by earlier writes
 	for tries := 0; ; {
-		p.candidates[r.NamespacedName] = p.candidates[r.NamespacedName].Look(r, p.speaksFor, p.Now())
+		p.candidates[r.NamespacedName] = p.candidates[r.NamespacedName].Look(r, p.nodes.Known, p.Now())
 		batch := p.decide(ctx, r)
 		report.Findings = append(append([]Finding{}, removed...), batch.findings...) // never nil
 		if p.kind != enforce || len(batch.removals) == 0 {
@@ -308,6 +323,24 @@ func (s *Sweeper) speaksFor(key string) bool {
 	return alive
 }
 
+// maxOthers is how many of the target's other resources are read at most for a key that belongs to an existing node.
+const maxOthers = 10
+
+// aliveElsewhere tells whether a key in one of the target's other resources belongs to a member or an existing Node. It looks once a pass.
+func (p *pass) aliveElsewhere(ctx context.Context) bool {
+	if p.asked {
+		return false
+	}
+	p.asked = true
+	for _, i := range rand.Perm(len(p.Others))[:min(len(p.Others), maxOthers)] {
+		// Whatever cannot be read speaks for nothing; its own sweeper reports it.
+		if r, err := p.read(ctx, p.Others[i]); err == nil && slices.ContainsFunc(r.keys(), p.speaksFor) {
+			return true
+		}
+	}
+	return false
+}
+
 // A batch is what one decision about a resource came to.
 type batch struct {
 	findings []Finding
@@ -334,6 +367,9 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 		}
 	}
 
+	if len(open) > 0 && !p.alive && p.kind != lookOnly {
+		p.alive = p.aliveElsewhere(ctx)
+	}
 	keysLeft, entriesLeft := p.room(len(open)), MaxRemovalsLimit
 	answers := map[string]NodeAnswer{}
 	var b batch

@@ -17,6 +17,8 @@ type Target struct {
 	Namespace string
 	// Names limits the target to resources of these names; empty means all.
 	Names []string
+	// ClusterScoped says that the resource is known to be cluster-scoped, so that names without a namespace need no list.
+	ClusterScoped bool
 	// Paths are the places with a key per node. A node's key is removed from all of them by the same write.
 	Paths []KeyPath
 	// UnknownKeys says what becomes of a key that was never seen as a Node or member.
@@ -28,6 +30,10 @@ type Target struct {
 	// MaxRemovals is how many keys one write may remove, 1 to MaxRemovalsLimit.
 	MaxRemovals int
 }
+
+// NamesAll tells whether the target says which resources it is about, so that none need be listed to be known: all of them are
+// meant otherwise, or they may lie in any namespace.
+func (t *Target) NamesAll() bool { return len(t.Names) > 0 && (t.Namespace != "" || t.ClusterScoped) }
 
 // A KeyPath is one place with a key per node: a map keyed by node name (ListKey is empty), a list of items
 // (ListKey names the field with the node's name), or a list of strings (ListKey is ".").

@@ -38,11 +38,11 @@ const (
 
 // Knowledge is what is known about a node name without asking the API server. The zero value knows nothing.
 type Knowledge struct {
-	Member   bool // a live member has this name
-	NodeGone bool // its Node is known to be gone, by an earlier proof
-	Listed   bool // its Node was there at the last complete list of Nodes, or was read since
-	Departed bool // a member of this name has left or died since that list
-	Seen     bool // this process has seen it as a Node or as a member
+	Member   bool      // a live member has this name
+	NodeGone bool      // its Node is known to be gone: by an earlier proof, or not in a list of Nodes that is younger than the member
+	Listed   bool      // its Node was there at the last complete list of Nodes, or was read since
+	Left     time.Time // when a member of this name left or died; zero if none did since that list or read
+	Seen     bool      // this process has seen it as a Node or as a member
 }
 
 // alive tells whether what is known is enough to keep a key without any request.
@@ -50,7 +50,7 @@ func (k Knowledge) alive() (Reason, bool) {
 	switch {
 	case k.Member && !k.NodeGone:
 		return MemberAlive, true
-	case k.Listed && !k.Departed && !k.NodeGone:
+	case k.Listed && k.Left.IsZero() && !k.NodeGone:
 		return NodeExists, true
 	}
 	return "", false

@@ -31,9 +31,9 @@ func TestDecide(t *testing.T) {
 			e.Known, e.Node.Pinged = Knowledge{Member: true, NodeGone: true}, true
 		}, Keep, MemberWithoutNode},
 		{"listed", func(e *Evidence) { e.Known.Listed = true }, Keep, NodeExists},
-		{"listed, then a member left: asked, gone", func(e *Evidence) { e.Known = Knowledge{Listed: true, Departed: true} }, Remove, NodeGone},
+		{"listed, then a member left: asked, gone", func(e *Evidence) { e.Known = Knowledge{Listed: true, Left: noon} }, Remove, NodeGone},
 		{"listed, then a member left: asked, there", func(e *Evidence) {
-			e.Known, e.Node = Knowledge{Listed: true, Departed: true}, NodeAnswer{Existence: Exists}
+			e.Known, e.Node = Knowledge{Listed: true, Left: noon}, NodeAnswer{Existence: Exists}
 		}, Keep, NodeExists},
 		{"listed, then proved to be gone", func(e *Evidence) { e.Known = Knowledge{Listed: true, NodeGone: true} }, Remove, NodeGone},
 		{"never looked at", func(e *Evidence) { e.Candidate = Candidate{} }, Wait, Waiting},
@@ -91,7 +91,7 @@ func TestDecideSaysWhyUnconfirmed(t *testing.T) {
 // slowRemove says when a key may be removed, as one would tell it to an operator: only if all of this holds.
 func slowRemove(e Evidence) bool {
 	nameIsOne := e.Key == "node-1" // the only valid name that randomEvidence draws
-	nothingSpeaksForIt := !(e.Known.Member && !e.Known.NodeGone) && !(e.Known.Listed && !e.Known.Departed && !e.Known.NodeGone)
+	nothingSpeaksForIt := !(e.Known.Member && !e.Known.NodeGone) && !(e.Known.Listed && e.Known.Left.IsZero() && !e.Known.NodeGone)
 	waited := e.Candidate.Looks >= 2 && !e.Candidate.Changed && !e.Now.Before(e.Candidate.Since.Add(e.Grace))
 	proved := e.Node.Existence == Gone && !e.Node.Pinged && !e.Now.After(e.Node.At.Add(5*time.Second))
 	isANodeName := !e.Held && (e.UnknownKeys == RemoveUnknown || e.Known.Seen)
@@ -103,7 +103,7 @@ func randomEvidence(r *rand.Rand) Evidence {
 	rarely := func() bool { return r.IntN(8) == 0 }
 	return Evidence{
 		Key:       []string{"", "node-1", "node-1", "node-1", "Not_a_node"}[r.IntN(5)],
-		Known:     Knowledge{Member: rarely(), NodeGone: coin(), Listed: rarely(), Departed: coin(), Seen: coin()},
+		Known:     Knowledge{Member: rarely(), NodeGone: coin(), Listed: rarely(), Left: []time.Time{{}, noon}[r.IntN(2)], Seen: coin()},
 		Candidate: Candidate{Since: noon.Add(-time.Duration(r.IntN(121)) * time.Second), Looks: r.IntN(4), Changed: rarely()},
 		Node:      NodeAnswer{Existence: Existence(r.IntN(4)), Pinged: rarely(), At: noon.Add(-time.Duration(r.IntN(12)) * time.Second)},
 		Held:      rarely(), Kept: rarely(), Full: rarely(),

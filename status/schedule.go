@@ -1,0 +1,107 @@
+package status
+
+import "time"
+
+const (
+	// gatherTime is how long after a departure others are waited for, so that one look serves all.
+	gatherTime = 10 * time.Second
+	// firstRetry is the pause after a pass that failed; it doubles up to the interval.
+	firstRetry = 5 * time.Second
+)
+
+// A Schedule says when resources want to be looked at next: regularly; when candidates will have waited out their grace; and one
+// grace after the agents of nodes with keys there have left. It is pure: whoever keeps it tells it what happened and what time it
+// is. The zero value with its two durations is due at once.
+type Schedule struct {
+	Interval, Grace time.Duration
+
+	regular  time.Time            // the next look if nothing happens
+	waiting  time.Time            // the look that candidates wait for; zero: none do
+	left     map[string]time.Time // nodes with a key whose agents have left since the last look
+	failures int                  // passes in a row
+}
+
+// Next is when to look.
+func (s *Schedule) Next() time.Time {
+	next := s.regular
+	times := make([]time.Time, 0, len(s.left))
+	for _, at := range s.left {
+		times = append(times, at)
+	}
+	for _, at := range []time.Time{s.waiting, s.gathered(times)} {
+		if !at.IsZero() && at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}
+
+// gathered is when one look serves all that began to wait at these times: a grace after the last, unless that would keep the first too long.
+func (s *Schedule) gathered(times []time.Time) time.Time {
+	if len(times) == 0 {
+		return time.Time{}
+	}
+	first, last := times[0], times[0]
+	for _, at := range times {
+		if at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	if latest := first.Add(min(gatherTime, s.Grace)); last.After(latest) {
+		last = latest
+	}
+	return last.Add(s.Grace)
+}
+
+// Left tells that the agent of a node with a key there has left or died.
+func (s *Schedule) Left(node string, now time.Time) {
+	if s.left == nil {
+		s.left = map[string]time.Time{}
+	}
+	s.left[node] = now
+}
+
+// Returned tells that it is back: nothing needs to be looked at on its account.
+func (s *Schedule) Returned(node string) { delete(s.left, node) }
+
+// Looked tells what a pass found. spread, from -1 to 1, is how the next regular look is shifted, by a tenth of the interval at most, so
+// that not all owners look at the same time.
+func (s *Schedule) Looked(report *TargetReport, now time.Time, spread float64) {
+	for node, at := range s.left {
+		if now.Sub(at) >= s.Grace { // the pass took it into account; a younger one it saw only begin to wait, which the report says too
+			delete(s.left, node)
+		}
+	}
+	s.regular = now.Add(s.Interval + time.Duration(spread*float64(s.Interval)/10))
+	s.waiting = time.Time{}
+	if report.State == Unavailable {
+		s.failures++
+		if retry := now.Add(min(firstRetry<<min(s.failures-1, 16), s.Interval)); retry.Before(s.regular) {
+			s.regular = retry
+		}
+		return
+	}
+	s.failures = 0
+	var since []time.Time
+	for _, r := range report.Resources {
+		for _, f := range r.Findings {
+			_, left := s.left[f.Key] // that one is waited for already, unless it returns
+			if f.Verdict == Wait && !f.Since.IsZero() && !left {
+				since = append(since, f.Since)
+			}
+			if again := now.Add(s.Grace); f.Reason == Unconfirmed && again.Before(s.regular) {
+				s.regular = again
+			}
+		}
+	}
+	if s.waiting = s.gathered(since); !s.waiting.IsZero() && !s.waiting.After(now) {
+		// What has waited long enough and waits still, for room in a batch say, must not make it look without end.
+		s.waiting = now.Add(min(s.Grace, BatchPause))
+	}
+}
+
+// Failures is how many passes in a row have failed.
+func (s *Schedule) Failures() int { return s.failures }

@@ -1,0 +1,132 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSchedule plays what happens to a resource, one step a line: "SECONDS EVENT", and after => when the next look is.
+func TestSchedule(t *testing.T) {
+	for name, script := range map[string]string{
+		"due at once, then regularly": `
+			0 start => now
+			0 looked => 300
+			300 looked => 600`,
+		"spread": `
+			0 looked spread=1 => 330
+			330 looked spread=-1 => 600`,
+		"a candidate waits out its grace": `
+			0 looked wait=a@0 => 60
+			60 looked => 360`,
+		"candidates are gathered": `
+			5 looked wait=a@0,b@4 => 64
+			64 looked => 364`,
+		"but not for too long": `
+			25 looked wait=a@0,b@24 => 70
+			70 looked wait=b@24 => 84`,
+		"one that has waited long enough does not make it look without end": `
+			100 looked wait=a@0 => 110`,
+		"a departure": `
+			0 looked => 300
+			10 left a => 70
+			70 looked => 370`,
+		"a departure shortly before the regular look": `
+			0 looked => 300
+			280 left a => 300
+			300 looked wait=a@280 => 340
+			340 looked => 640`,
+		"a return cancels it": `
+			0 looked => 300
+			10 left a => 70
+			30 returned a => 300`,
+		"also when the regular look came between": `
+			0 looked => 300
+			280 left a => 300
+			300 looked wait=a@280 => 340
+			310 returned a => 600`,
+		"departures are gathered": `
+			0 looked => 300
+			10 left a => 70
+			13 left b => 73
+			19 left c => 79
+			40 left d => 80
+			80 looked wait=d@40 => 100`,
+		"one of several returns": `
+			0 looked => 300
+			10 left a => 70
+			13 left b => 73
+			14 returned b => 70`,
+		"a failed pass is tried again, less and less often": `
+			0 looked failed => 5
+			5 looked failed => 15
+			15 looked failed => 35
+			35 looked failed => 75
+			75 looked failed => 155
+			155 looked failed => 315
+			315 looked failed => 615
+			615 looked => 915
+			915 looked failed => 920`,
+		"a failed pass with departures": `
+			0 looked => 300
+			10 left a => 70
+			70 looked failed => 75`,
+		"what could not be confirmed is tried again a grace later": `
+			0 looked unconfirmed => 60`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Schedule{Interval: 300 * time.Second, Grace: 60 * time.Second}
+			for line := range strings.Lines(strings.TrimSpace(script)) {
+				step, want, _ := strings.Cut(strings.TrimSpace(line), " => ")
+				fields := strings.Fields(step)
+				now := seconds(t, fields[0])
+				switch fields[1] {
+				case "left":
+					s.Left(fields[2], now)
+				case "returned":
+					s.Returned(fields[2])
+				case "looked":
+					spread := 0.0
+					report := &TargetReport{State: OK, Resources: []ResourceReport{{}}}
+					for _, f := range fields[2:] {
+						what, value, _ := strings.Cut(f, "=")
+						switch what {
+						case "spread":
+							fmt.Sscan(value, &spread)
+						case "failed":
+							report.State = Unavailable
+						case "unconfirmed":
+							report.Resources[0].Findings = append(report.Resources[0].Findings, Finding{Key: "x", Verdict: Keep, Reason: Unconfirmed})
+						case "wait":
+							for w := range strings.SplitSeq(value, ",") {
+								key, since, _ := strings.Cut(w, "@")
+								report.Resources[0].Findings = append(report.Resources[0].Findings,
+									Finding{Key: key, Verdict: Wait, Reason: Waiting, Since: seconds(t, since)},
+									Finding{Key: "alive", Verdict: Keep, Reason: MemberAlive})
+							}
+						}
+					}
+					s.Looked(report, now, spread)
+				}
+				got := s.Next()
+				if want == "now" {
+					if got.After(now) {
+						t.Errorf("%s: next look %v, want at once", step, got)
+					}
+				} else if !got.Equal(seconds(t, want)) {
+					t.Errorf("%s: next look at %.0f s, want %s", step, got.Sub(noon).Seconds(), want)
+				}
+			}
+		})
+	}
+}
+
+func seconds(t *testing.T, text string) time.Time {
+	t.Helper()
+	d, err := time.ParseDuration(text + "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return noon.Add(d)
+}
