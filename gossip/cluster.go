@@ -209,10 +209,7 @@ func (c *Cluster) start() (*memberlist.Memberlist, time.Duration, error) {
 	}
 	config.BindPort = inner.GetAutoBindPort()
 	config.AdvertisePort = config.BindPort
-	config.Transport = newTransport(inner)
-	if c.config.wrap != nil {
-		config.Transport = c.config.wrap(config.Transport.(memberlist.NodeAwareTransport))
-	}
+	config.Transport = newTransport(inner, c.config.Loses)
 	c.address = netip.AddrPortFrom(netip.MustParseAddr(config.AdvertiseAddr).Unmap(), uint16(config.BindPort))
 	// Create asks for the metadata, under no lock of its own but ours.
 	c.mu.Unlock()

@@ -43,9 +43,12 @@ type Config struct {
 	// Logger, default: none.
 	Logger *zap.Logger
 
+	// Loses, for simulations of a network where things are wrong, tells of each packet ("udp") and stream ("tcp") whether it is
+	// lost on its way to an address. nil: nothing is.
+	Loses func(network string, to netip.Addr) bool
+
 	// For this package's tests.
 	tune    func(*memberlist.Config)
-	wrap    func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 	keyPoll time.Duration
 }
 

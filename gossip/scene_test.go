@@ -3,7 +3,6 @@ package gossip
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -83,10 +82,11 @@ func quick(m *memberlist.Config) {
 
 // config is a member's; without a look for peers after the start, so that a test says when.
 func (s *scene) config(name string) Config {
+	ip := freeIP()
 	return Config{
-		Name: name, Label: s.label, Role: Agent, Version: "v1.2.3", BindAddress: freeIP(), Insecure: true,
+		Name: name, Label: s.label, Role: Agent, Version: "v1.2.3", BindAddress: ip, Insecure: true,
 		Peers: s.listPeers, RejoinInterval: 100 * time.Millisecond, RejoinProbability: 1,
-		tune: quick, wrap: s.net.wrap, keyPoll: 10 * time.Millisecond,
+		tune: quick, Loses: s.net.loses(ip), keyPoll: 10 * time.Millisecond,
 	}
 }
 
@@ -226,56 +226,17 @@ func (n *network) heal() {
 	n.noUDP, n.noTCP = false, false
 }
 
-func (n *network) wrap(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
-	return &faulty{NodeAwareTransport: inner, network: n}
-}
-
-// faulty is a transport over a network where things are wrong.
-type faulty struct {
-	memberlist.NodeAwareTransport
-	network *network
-
-	self netip.Addr
-}
-
-func (f *faulty) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
-	f.self = netip.MustParseAddr(ip) // before anything is sent
-	return f.NodeAwareTransport.FinalAdvertiseAddr(ip, port)
-}
-
-func (f *faulty) lost(address string) (there, back bool) {
-	to := netip.MustParseAddrPort(address).Addr()
-	return f.network.drop[link{f.self, to}], f.network.drop[link{to, f.self}]
-}
-
-func (f *faulty) WriteTo(data []byte, address string) (time.Time, error) {
-	return f.WriteToAddress(data, memberlist.Address{Addr: address})
-}
-
-func (f *faulty) WriteToAddress(data []byte, a memberlist.Address) (time.Time, error) {
-	f.network.mu.Lock()
-	lost, _ := f.lost(a.Addr)
-	lost = lost || f.network.noUDP
-	f.network.mu.Unlock()
-	if lost {
-		return time.Now(), nil
+// loses is what happens on the way from one address to others. A stream needs both ways.
+func (n *network) loses(from string) func(string, netip.Addr) bool {
+	self := netip.MustParseAddr(from)
+	return func(network string, to netip.Addr) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if network == "udp" {
+			return n.noUDP || n.drop[link{self, to}]
+		}
+		return n.noTCP || n.drop[link{self, to}] || n.drop[link{to, self}]
 	}
-	return f.NodeAwareTransport.WriteToAddress(data, a)
-}
-
-func (f *faulty) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
-	return f.DialAddressTimeout(memberlist.Address{Addr: address}, timeout)
-}
-
-func (f *faulty) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	f.network.mu.Lock()
-	there, back := f.lost(a.Addr)
-	lost := there || back || f.network.noTCP
-	f.network.mu.Unlock()
-	if lost { // at once: nothing is learned from waiting
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
-	}
-	return f.NodeAwareTransport.DialAddressTimeout(a, timeout)
 }
 
 // keyFile is a key file that a test changes as Kubernetes does: as a whole.

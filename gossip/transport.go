@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -15,16 +17,37 @@ import (
 // message to a member without one, so a member that stops reading would hold the sender for as long as TCP tries.
 type transport struct {
 	memberlist.NodeAwareTransport
-	ctx  context.Context
-	stop context.CancelFunc
+	loses func(network string, to netip.Addr) bool // nil: nothing is lost
+	ctx   context.Context
+	stop  context.CancelFunc
 
 	mu    sync.Mutex
 	conns map[*conn]struct{} // guarded by mu; what is open. nil once stopped
 }
 
-func newTransport(inner memberlist.NodeAwareTransport) *transport {
+func newTransport(inner memberlist.NodeAwareTransport, loses func(string, netip.Addr) bool) *transport {
 	ctx, stop := context.WithCancel(context.Background())
-	return &transport{NodeAwareTransport: inner, ctx: ctx, stop: stop, conns: make(map[*conn]struct{})}
+	return &transport{NodeAwareTransport: inner, loses: loses, ctx: ctx, stop: stop, conns: make(map[*conn]struct{})}
+}
+
+// lost tells whether what is sent to an address is to be lost.
+func (t *transport) lost(network, address string) bool {
+	if t.loses == nil {
+		return false
+	}
+	to, err := netip.ParseAddrPort(address)
+	return err == nil && t.loses(network, to.Addr().Unmap())
+}
+
+func (t *transport) WriteTo(data []byte, address string) (time.Time, error) {
+	return t.WriteToAddress(data, memberlist.Address{Addr: address})
+}
+
+func (t *transport) WriteToAddress(data []byte, a memberlist.Address) (time.Time, error) {
+	if t.lost("udp", a.Addr) {
+		return time.Now(), nil
+	}
+	return t.NodeAwareTransport.WriteToAddress(data, a)
 }
 
 // streamTime is how long a stream may take in all from its dialling, beside the timeout for the dialling itself. A full
@@ -54,6 +77,9 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	if t.ctx.Err() != nil {
 		return nil, ErrNotRunning
+	}
+	if t.lost("tcp", a.Addr) { // at once: nothing is learned from waiting
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
 	}
 	dialer := net.Dialer{Timeout: timeout}
 	dialled, err := dialer.DialContext(t.ctx, "tcp", a.Addr)

@@ -8,7 +8,9 @@ import (
 func TestCandidates(t *testing.T) {
 	nobody := func(string) Knowledge { return Knowledge{} }
 	member := func(string) Knowledge { return Knowledge{Member: true} }
-	left := func(at time.Time) func(string) Knowledge { return func(string) Knowledge { return Knowledge{Left: at} } }
+	left := func(at time.Time) func(string) Knowledge {
+		return func(string) Knowledge { return Knowledge{Left: at} }
+	}
 	resource := func(uid string, entries ...Entry) *Resource { return &Resource{UID: uid, Entries: entries} }
 	entry := func(key, raw string) Entry { return Entry{Key: key, Index: -1, Raw: []byte(raw)} }
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }

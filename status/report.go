@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // A State says how a target fares.
@@ -46,6 +48,10 @@ type ResourceReport struct {
 	Entries   int       `json:"entries"`           // of all places together, before the pass
 	Removed   int       `json:"removed,omitempty"` // entries that this pass removed
 	Findings  []Finding `json:"findings"`
+
+	// What identifies the object to others, for events.
+	Type metav1.TypeMeta `json:"-"`
+	UID  string          `json:"-"`
 }
 
 // A Finding is the verdict on one key at one place.

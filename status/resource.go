@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -18,6 +19,7 @@ const KeepAnnotation = "unstale.dev/keep"
 // A Resource is one shared resource as it was read at one moment. Only what concerns the target is kept of it.
 type Resource struct {
 	types.NamespacedName
+	Type    metav1.TypeMeta // as the object says it
 	UID     string
 	Entries []Entry
 
@@ -49,6 +51,7 @@ func (e *LayoutError) Error() string { return e.Path.String() + " " + e.Text }
 // kind of value than the target says is a *LayoutError. Any bytes may be passed.
 func ParseResource(data []byte, paths []KeyPath) (*Resource, error) {
 	var head struct {
+		metav1.TypeMeta
 		Metadata struct {
 			Namespace   string            `json:"namespace"`
 			Name        string            `json:"name"`
@@ -65,6 +68,7 @@ func ParseResource(data []byte, paths []KeyPath) (*Resource, error) {
 	}
 	r := &Resource{
 		NamespacedName: types.NamespacedName{Namespace: m.Namespace, Name: m.Name},
+		Type:           head.TypeMeta,
 		UID:            m.UID,
 		annotated:      m.Annotations != nil,
 	}

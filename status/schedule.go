@@ -67,6 +67,9 @@ func (s *Schedule) Left(node string, now time.Time) {
 // Returned tells that it is back: nothing needs to be looked at on its account.
 func (s *Schedule) Returned(node string) { delete(s.left, node) }
 
+// Leaving is how many agents have left since the last look, of nodes with a key there, and not returned.
+func (s *Schedule) Leaving() int { return len(s.left) }
+
 // Looked tells what a pass found. spread, from -1 to 1, is how the next regular look is shifted, by a tenth of the interval at most, so
 // that not all owners look at the same time.
 func (s *Schedule) Looked(report *TargetReport, now time.Time, spread float64) {
@@ -102,6 +105,3 @@ func (s *Schedule) Looked(report *TargetReport, now time.Time, spread float64) {
 		s.waiting = now.Add(min(s.Grace, BatchPause))
 	}
 }
-
-// Failures is how many passes in a row have failed.
-func (s *Schedule) Failures() int { return s.failures }

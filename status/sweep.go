@@ -160,22 +160,10 @@ func (p *pass) failed(ctx context.Context, err error) {
 // readAll reads the target's resources, those that can be read.
 func (p *pass) readAll(ctx context.Context) []*Resource {
 	t := &p.target
-	var wanted []types.NamespacedName
-	if !t.NamesAll() {
-		objects, err := p.client.list(ctx, t.Resource, t.Namespace)
-		if err != nil {
-			p.failed(ctx, err)
-			return nil
-		}
-		for _, o := range objects {
-			if len(t.Names) == 0 || slices.Contains(t.Names, o.Name) {
-				wanted = append(wanted, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
-			}
-		}
-	} else {
-		for _, name := range t.Names {
-			wanted = append(wanted, types.NamespacedName{Namespace: t.Namespace, Name: name})
-		}
+	wanted, err := p.client.resources(ctx, t)
+	if err != nil {
+		p.failed(ctx, err)
+		return nil
 	}
 	p.forgetOthers(wanted)
 
@@ -247,7 +235,7 @@ func (s *Sweeper) parse(name types.NamespacedName, body []byte) (*Resource, erro
 
 // resource decides on one resource's keys and, where the pass may write, removes them batch by batch.
 func (p *pass) resource(ctx context.Context, r *Resource) (report ResourceReport) {
-	report = ResourceReport{Namespace: r.Namespace, Name: r.Name, Entries: len(r.Entries)}
+	report = ResourceReport{Namespace: r.Namespace, Name: r.Name, Entries: len(r.Entries), Type: r.Type, UID: r.UID}
 	defer func() {
 		slices.SortStableFunc(report.Findings, func(a, b Finding) int {
 			return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Path, b.Path))

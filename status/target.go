@@ -1,9 +1,12 @@
 package status
 
 import (
+	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // A Target is one kind of shared resource in whose status every node has a key of its own.
@@ -66,3 +69,49 @@ const (
 	KeepUnknown   UnknownKeys = "Keep"
 	RemoveUnknown UnknownKeys = "Remove"
 )
+
+// A TargetError says why a target's resources are not known, and what to do.
+type TargetError struct {
+	Target  string
+	State   State
+	Message string
+	cause   error
+}
+
+func (e *TargetError) Error() string { return "target " + e.Target + ": " + e.Message }
+
+func (e *TargetError) Unwrap() error { return e.cause }
+
+// Resources are the resources that the target is about: as it names them, whether or not they exist, or listed. Where the API server
+// does not serve the resource there are none. An error is a *TargetError.
+func Resources(ctx context.Context, c *Client, t *Target) ([]types.NamespacedName, error) {
+	found, err := c.resources(ctx, t)
+	if err == nil {
+		return found, nil
+	}
+	state, message := c.stateOf(ctx, t, err)
+	if state == NotInstalled {
+		return nil, nil
+	}
+	return nil, &TargetError{Target: t.Name, State: state, Message: message, cause: err}
+}
+
+func (c *Client) resources(ctx context.Context, t *Target) ([]types.NamespacedName, error) {
+	var found []types.NamespacedName
+	if t.NamesAll() {
+		for _, name := range t.Names {
+			found = append(found, types.NamespacedName{Namespace: t.Namespace, Name: name})
+		}
+		return found, nil
+	}
+	objects, err := c.list(ctx, t.Resource, t.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		if len(t.Names) == 0 || slices.Contains(t.Names, o.Name) {
+			found = append(found, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+		}
+	}
+	return found, nil
+}
