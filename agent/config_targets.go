@@ -24,7 +24,7 @@ type StatusKeysConfig struct {
 	UnknownKeys status.UnknownKeys `json:"unknownKeys"`
 	// OnStop says when an agent that stops clears its own node's key. Default NodeLeaving for a key that lives with its
 	// node, Never for one that lives with pods.
-	OnStop OnStop `json:"onStop"`
+	OnStop status.OnStop `json:"onStop"`
 	// Mode Report decides and does not write. Default Enforce, which is no more than Configuration.Mode allows.
 	Mode status.Mode `json:"mode"`
 }
@@ -39,9 +39,9 @@ func (c *StatusKeysConfig) complete() {
 	switch {
 	case c.OnStop != "":
 	case c.LivesWith.Pods != nil:
-		c.OnStop = StopNever
+		c.OnStop = status.StopNever
 	default:
-		c.OnStop = StopNodeLeaving
+		c.OnStop = status.StopNodeLeaving
 	}
 }
 
@@ -53,19 +53,6 @@ type PathConfig struct {
 	// of strings it is ".".
 	ListKey string `json:"listKey"`
 }
-
-// OnStop says when an agent that stops clears its own node's key.
-type OnStop string
-
-// When a stopping agent clears its own node's key.
-const (
-	// StopAlways is at every graceful stop.
-	StopAlways OnStop = "Always"
-	// StopNodeLeaving is when the node itself is going.
-	StopNodeLeaving OnStop = "NodeLeaving"
-	// StopNever leaves it to the owner.
-	StopNever OnStop = "Never"
-)
 
 // LivesWithConfig says whose life a key or an object shares: exactly one of the fields.
 type LivesWithConfig struct {

@@ -27,6 +27,33 @@ func (c *Configuration) StatusTargets() []status.Target {
 	return targets
 }
 
+// reportTarget is the SweepReport itself: the agents' own keys are those of departed nodes too, some day.
+func (c *Configuration) reportTarget() status.Target {
+	return status.Target{
+		Name: reportTarget, Resource: status.SweepReports, Names: []string{c.Report.Name}, ClusterScoped: true, Paths: []status.KeyPath{status.ReportNodes},
+		UnknownKeys: status.RemoveUnknown, Mode: c.Mode, Grace: time.Duration(c.Grace), MaxRemovals: c.MaxRemovals,
+	}
+}
+
+// ownTargets are the same targets with what concerns the own key of the node that the agent runs on.
+func (c *Configuration) ownTargets() []ownTarget {
+	targets := make([]ownTarget, len(c.StatusKeys))
+	for i, target := range c.StatusTargets() {
+		config := c.StatusKeys[i]
+		targets[i] = ownTarget{
+			Target: target,
+			onStop: config.OnStop,
+			incarnation: status.IncarnationRule{
+				NodeUIDPath:   optionalFieldPath(config.NodeUIDPath),
+				TimestampPath: optionalFieldPath(config.TimestampPath),
+				Grace:         target.Grace,
+				Mode:          target.Mode,
+			},
+		}
+	}
+	return targets
+}
+
 // moreCautious is Report when any of the modes is: the top level is the emergency stop for all, and a target that was
 // told to report is not made to write by what stands above it.
 func moreCautious(modes ...status.Mode) status.Mode {
@@ -44,6 +71,13 @@ func keyPaths(paths []PathConfig) []status.KeyPath {
 		converted[i] = status.KeyPath{Path: mustParseFieldPath(p.Path), ListKey: p.ListKey}
 	}
 	return converted
+}
+
+func optionalFieldPath(text string) status.FieldPath {
+	if text == "" {
+		return nil
+	}
+	return mustParseFieldPath(text)
 }
 
 // mustParseFieldPath parses a path that validation has parsed before.

@@ -81,7 +81,7 @@ func (f *checks) statusKeys(at location, c StatusKeysConfig) {
 	f.entryPath(at.field("nodeUIDPath"), c.NodeUIDPath, c.Paths)
 	f.livesWith(at.field("livesWith"), c.LivesWith)
 	oneOf(f, at.field("unknownKeys"), c.UnknownKeys, status.KeepUnknown, status.RemoveUnknown)
-	oneOf(f, at.field("onStop"), c.OnStop, StopAlways, StopNodeLeaving, StopNever)
+	oneOf(f, at.field("onStop"), c.OnStop, status.StopAlways, status.StopNodeLeaving, status.StopNever)
 	f.mode(at.field("mode"), c.Mode)
 }
 

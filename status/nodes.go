@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,8 @@ type Nodes struct {
 	client *Client
 	// Now stands for the clock; it may be replaced before the first use.
 	Now func() time.Time
+	// Likely names Nodes that probably exist, the likeliest first: they are asked for where none is known to. It may be set before the first use.
+	Likely func() []string
 
 	mu       sync.Mutex
 	listedAt time.Time             // when the last complete list began; guarded by mu
@@ -230,6 +233,7 @@ func (n *Nodes) prove(ctx context.Context, answers map[string]NodeAnswer) error 
 	for _, name := range n.known(answers, proofTries) {
 		tried++
 		if last = n.ask(ctx, name); last.Existence == Exists {
+			n.learn(map[string]NodeAnswer{name: last})
 			return nil
 		}
 		if last.Existence == Gone {
@@ -242,17 +246,27 @@ func (n *Nodes) prove(ctx context.Context, answers map[string]NodeAnswer) error 
 	return fmt.Errorf("a Node known to exist cannot be read either: %s", last.Why)
 }
 
-// known returns up to limit names of Nodes known to exist, none of which is in but.
+// known returns up to limit names of Nodes known or likely to exist, none of which is in but.
 func (n *Nodes) known(but map[string]NodeAnswer, limit int) []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	var names []string
-	for name := range n.listed { // in no order, so that not always the same one is asked for
-		if _, excluded := but[name]; excluded {
-			continue
+	add := func(name string) (full bool) {
+		if _, excluded := but[name]; !excluded {
+			names = append(names, name)
 		}
-		if names = append(names, name); len(names) == limit {
+		return len(names) == limit
+	}
+	n.mu.Lock()
+	for name := range n.listed { // in no order, so that not always the same one is asked for
+		if add(name) {
 			break
+		}
+	}
+	n.mu.Unlock()
+	if n.Likely != nil {
+		for _, name := range n.Likely() {
+			if len(names) == limit || !slices.Contains(names, name) && add(name) {
+				break
+			}
 		}
 	}
 	return names

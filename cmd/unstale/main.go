@@ -22,6 +22,7 @@ const (
 	exitFailed      = 1 // something failed
 	exitUsage       = 2 // the command line or the configuration is wrong
 	exitWouldRemove = 3 // plan --exit-code: something would be removed
+	exitKeysLeft    = 4 // agent: a stop left a key behind
 )
 
 // Set by the linker; see the Makefile.
@@ -100,6 +101,6 @@ Start with "unstale plan --preset nri-plugins": it only looks.`,
 	if program == "kubectl-unstale" || program == "kubectl_unstale" {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl unstale"}
 	}
-	root.AddCommand(newPlan(), newSweep(), newValidate(), newPresets(), newVersion())
+	root.AddCommand(newPlan(), newSweep(), newAgent(), newValidate(), newPresets(), newVersion())
 	return root
 }

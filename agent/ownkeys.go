@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/unstale/unstale/status"
+)
+
+const (
+	// keysAtOnce is how many of this node's keys are looked at or cleared at once.
+	keysAtOnce = 8
+	// readNodeTime bounds the question at a stop whether the node is leaving.
+	readNodeTime = 2 * time.Second
+	// listAgain is the pause after a list at a stop that failed; within the list are pauses of its own.
+	listAgain = 200 * time.Millisecond
+	// incarnationResources is how many resources of a target an agent that starts looks at for an entry of an earlier node of its name. A
+	// target has a few as a rule; reading thousands in each of thousands of agents is not worth it.
+	incarnationResources = 20
+)
+
+// ownKeys are this node's own keys in the configured targets, which other programs write: the agent clears them when the node
+// goes, and those that an earlier node of its name left.
+type ownKeys struct {
+	node, uid string
+	client    *status.Client
+	log       *zap.Logger
+	recorded  func() error
+}
+
+// An ownTarget is a target with what concerns a node's own key in it.
+type ownTarget struct {
+	status.Target
+	onStop      status.OnStop
+	incarnation status.IncarnationRule
+}
+
+// key is this node's key in one of the target's resources.
+func (o *ownKeys) key(t *status.Target, resource types.NamespacedName) (*status.OwnKey, error) {
+	key, err := status.NewOwnKey(o.client, o.node, status.KeyPlace{
+		Resource: t.Resource, Namespace: resource.Namespace, Name: resource.Name, Paths: t.Paths,
+	})
+	if err != nil {
+		return nil, err
+	}
+	key.NodeUID, key.Recorded, key.Log = o.uid, o.recorded, o.log.With(zap.String("target", t.Name))
+	return key, nil
+}
+
+// clear clears the keys of all targets that say so, several at once. The error tells of each that is left.
+func (o *ownKeys) clear(ctx context.Context, targets []ownTarget) error {
+	var leaving status.Leaving
+	if slices.ContainsFunc(targets, func(t ownTarget) bool { return t.onStop.AsksForNode() }) {
+		asking, cancel := context.WithTimeout(ctx, readNodeTime)
+		defer cancel()
+		leaving = status.DecideLeaving(status.ReadOwnNode(asking, o.client, o.node, time.Now), o.uid)
+	}
+	var (
+		mu       sync.Mutex
+		failures []error // guarded by mu
+		clearing sync.WaitGroup
+		seats    = make(chan struct{}, keysAtOnce)
+	)
+	failed := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		failures = append(failures, err)
+	}
+	for _, t := range targets {
+		d := status.DecideStop(t.onStop, leaving)
+		log := o.log.With(zap.String("target", t.Name), zap.String("reason", string(d.Reason)))
+		if !d.Clear {
+			log.Info("this node's key stays", zap.String("message", d.Message))
+			continue
+		}
+		if t.Mode == status.Report {
+			log.Info("this node's key would be cleared, but the mode is Report", zap.String("message", d.Message))
+			continue
+		}
+		clearing.Go(func() {
+			resources, err := o.resources(ctx, &t.Target)
+			if err != nil {
+				failed(fmt.Errorf("clear this node's key: %w", err))
+				return
+			}
+			for _, resource := range resources {
+				seats <- struct{}{}
+				clearing.Go(func() {
+					defer func() { <-seats }()
+					key, err := o.key(&t.Target, resource)
+					if err == nil {
+						err = key.Clear(ctx)
+					}
+					switch {
+					case errors.Is(err, status.ErrKept):
+						log.Info("this node's key stays", zap.Error(err))
+					case err != nil:
+						failed(err)
+					}
+				})
+			}
+		})
+	}
+	clearing.Wait()
+	return errors.Join(failures...)
+}
+
+// resources are the target's, asked for until there is an answer or ctx ends.
+func (o *ownKeys) resources(ctx context.Context, t *status.Target) ([]types.NamespacedName, error) {
+	for {
+		resources, err := status.Resources(ctx, o.client, t)
+		var failure *status.TargetError
+		if !errors.As(err, &failure) || failure.State != status.Unavailable || wait(ctx, listAgain) != nil {
+			return resources, err
+		}
+	}
+}
+
+// checkIncarnations looks, once after the agent has started, whether entries under this node's name were left by an earlier node
+// of that name, and clears those. It ends when every entry is judged.
+func (o *ownKeys) checkIncarnations(ctx context.Context, targets []ownTarget) {
+	var checking sync.WaitGroup
+	for _, t := range targets {
+		if len(t.incarnation.NodeUIDPath) == 0 && len(t.incarnation.TimestampPath) == 0 {
+			continue // nothing in an entry could tell
+		}
+		checking.Go(func() { o.checkIncarnation(ctx, t) })
+	}
+	checking.Wait()
+}
+
+func (o *ownKeys) checkIncarnation(ctx context.Context, t ownTarget) {
+	log := o.log.With(zap.String("target", t.Name))
+	var resources []types.NamespacedName
+	err := retry(ctx, func() (again bool, err error) {
+		resources, err = status.Resources(ctx, o.client, &t.Target)
+		return err != nil, err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		log.Warn("cannot look for an earlier node's entry", zap.Error(err))
+		return
+	case len(resources) > incarnationResources:
+		log.Info("too many resources to look for this node's entries from an earlier node of its name", zap.Int("resources", len(resources)))
+		return
+	}
+	var looking sync.WaitGroup
+	for _, resource := range resources {
+		key, err := o.key(&t.Target, resource)
+		if err != nil {
+			log.Warn("cannot look for an earlier node's entry", zap.Error(err))
+			continue
+		}
+		looking.Go(func() {
+			judge(ctx, status.NewIncarnationCheck(key, t.incarnation), t.incarnation.Grace, log.With(zap.Stringer("at", key)))
+		})
+	}
+	looking.Wait()
+}
+
+// judge looks until the entry is judged.
+func judge(ctx context.Context, check *status.IncarnationCheck, grace time.Duration, log *zap.Logger) {
+	for {
+		var d status.Decision
+		err := retry(ctx, func() (again bool, err error) {
+			d, err = check.Look(ctx)
+			return err != nil || d.Reason == status.Unconfirmed, err
+		})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			log.Warn("cannot tell whether an earlier node left the entry", zap.Error(err))
+			return
+		case d.Verdict == status.Remove:
+			log.Info("an earlier node left the entry", zap.String("reason", string(d.Reason)), zap.String("message", d.Message))
+			return
+		case d.Verdict == status.Keep || wait(ctx, grace) != nil:
+			log.Debug("not an earlier node's entry", zap.String("reason", string(d.Reason)), zap.String("message", d.Message))
+			return
+		}
+	}
+}
+
+const (
+	// A look that fails is tried again for 20 minutes or so; the agent's next start looks again.
+	tries      = 9
+	firstPause = 5 * time.Second
+)
+
+// retry calls f until it does not want to be called again, and not too often.
+func retry(ctx context.Context, f func() (again bool, err error)) error {
+	pause := firstPause
+	for try := 1; ; try++ {
+		again, err := f()
+		if !again || try == tries || ctx.Err() != nil {
+			return err
+		}
+		if wait(ctx, pause) != nil {
+			return err
+		}
+		pause *= 2
+	}
+}

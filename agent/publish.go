@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/unstale/unstale/status"
+)
+
+const (
+	// publishRetry is the pause after a publication failed for a reason that somebody must mend; it doubles up to maxPublishRetry.
+	publishRetry, maxPublishRetry = 15 * time.Second, 5 * time.Minute
+	// publishSpread is how much later, at most, an agent publishes for each member there is: when a new configuration reaches all, as many
+	// patches of one object as the API server can bear, and no more, come at once.
+	publishSpread = 20 * time.Millisecond
+)
+
+// publisher keeps this node's key in the SweepReport as it should be, until it is closed.
+type publisher struct {
+	node, uid string
+	client    *status.Client
+	log       *zap.Logger
+	recorded  func() error
+	members   func() int // how many there are
+
+	wake chan struct{} // size 1
+
+	mu     sync.Mutex
+	name   string           // of the SweepReport; empty: none; guarded by mu
+	entry  status.NodeEntry // guarded by mu
+	forget bool             // somebody saw that the key is not there; guarded by mu
+	closed bool             // guarded by mu
+	key    *status.OwnKey   // the one in use; guarded by mu
+	keyIn  string           // the SweepReport that key is in; guarded by mu
+}
+
+func newPublisher(node, uid string, client *status.Client, members func() int, recorded func() error, log *zap.Logger) *publisher {
+	return &publisher{node: node, uid: uid, client: client, members: members, recorded: recorded, log: log, wake: make(chan struct{}, 1)}
+}
+
+// set says what to publish, and in which SweepReport. It never blocks.
+func (p *publisher) set(name string, entry status.NodeEntry) {
+	p.mu.Lock()
+	p.name, p.entry = name, entry
+	p.mu.Unlock()
+	p.signal()
+}
+
+// again publishes again what somebody saw to be missing. It never blocks.
+func (p *publisher) again() {
+	p.mu.Lock()
+	p.forget = true
+	p.mu.Unlock()
+	p.signal()
+}
+
+func (p *publisher) signal() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run publishes until ctx ends or the key is cleared.
+func (p *publisher) run(ctx context.Context) error {
+	retry := time.NewTimer(0)
+	retry.Stop()
+	defer retry.Stop()
+	pause, said := publishRetry, ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-retry.C:
+		case <-p.wake:
+			if wait(ctx, rand.N(time.Duration(p.members()+1)*publishSpread)) != nil {
+				return nil
+			}
+		}
+		err := p.publish(ctx)
+		switch {
+		case err == nil:
+			pause, said = publishRetry, ""
+			continue
+		case errors.Is(err, status.ErrClosed), ctx.Err() != nil:
+			return nil
+		case err.Error() != said:
+			p.log.Warn("this node's key is not published; the agent works without", zap.Error(err), zap.Duration("nextTry", pause))
+			said = err.Error()
+		}
+		retry.Reset(pause/2 + rand.N(pause/2))
+		pause = min(2*pause, maxPublishRetry)
+	}
+}
+
+// publish is one try, which may last until the API server answers again.
+func (p *publisher) publish(ctx context.Context) error {
+	key, entry, old, forget, err := p.present()
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		if err := old.Clear(ctx); err != nil {
+			p.log.Warn("this node's key in the SweepReport of before is left; its owner removes it when the node goes", zap.Error(err))
+		}
+	}
+	if key == nil || p.members() > status.MaxNodeKeys && entry.Status == status.NodeSuccess { // the SweepReport has no room
+		return nil
+	}
+	if forget {
+		if err := key.Forget(ctx); err != nil {
+			return err
+		}
+	}
+	return key.Publish(ctx, entry)
+}
+
+// present is what to publish now; old is a key that is to be cleared, because another SweepReport is used from now on.
+func (p *publisher) present() (key *status.OwnKey, entry status.NodeEntry, old *status.OwnKey, forget bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, p.entry, nil, false, status.ErrClosed
+	}
+	if p.key != nil && p.keyIn != p.name {
+		old, p.key = p.key, nil
+	}
+	if p.key == nil && p.name != "" {
+		if p.key, err = p.newKey(p.name); err != nil {
+			return nil, p.entry, old, false, err
+		}
+		p.keyIn = p.name
+	}
+	forget, p.forget = p.forget, false
+	return p.key, p.entry, old, forget, nil
+}
+
+// newKey makes the key in the SweepReport of that name.
+func (p *publisher) newKey(name string) (*status.OwnKey, error) {
+	key, err := status.NewOwnKey(p.client, p.node, status.KeyPlace{
+		Resource: status.SweepReports, Name: name, Paths: []status.KeyPath{status.ReportNodes},
+	})
+	if err != nil {
+		return nil, err
+	}
+	key.NodeUID, key.Log, key.Recorded = p.uid, p.log, p.recorded
+	return key, nil
+}
+
+// clearElsewhere clears the key in other SweepReports, from before the agent was given another name for it.
+func (p *publisher) clearElsewhere(ctx context.Context) error {
+	p.mu.Lock()
+	name := p.name
+	p.mu.Unlock()
+	if name == "" {
+		return nil
+	}
+	key, err := p.newKey(name)
+	if err != nil {
+		return err
+	}
+	return key.ClearElsewhere(ctx)
+}
+
+// clear ends publishing for good and clears the key. It returns when ctx ends at the latest.
+func (p *publisher) clear(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	key, name := p.key, p.name
+	p.mu.Unlock()
+	if key == nil && name != "" { // nothing was published yet, but a process before this one may have
+		var err error
+		if key, err = p.newKey(name); err != nil {
+			return err
+		}
+	}
+	if key == nil {
+		return nil
+	}
+	return key.Clear(ctx)
+}
+
+// wait returns after d, or with the context's error when that ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/unstale/unstale/gossip"
+	"github.com/unstale/unstale/status"
+)
+
+// stop ends what runs, in this order, each step within its time whatever happens:
+//
+//   - not ready, and leaving: nobody waits for this agent any more, and others own its resources from now on;
+//   - what writes on others' account ends, so that nothing is begun that cannot be finished;
+//   - this node's own keys are cleared; the publisher ends with that, since a key that is cleared must not be added again;
+//   - the agent leaves gossip, so that nobody takes it for dead;
+//   - events that are queued are sent, HTTP ends.
+//
+// The error is a *KeysLeftError if keys are left.
+func (a *Agent) stop(running *parts) error {
+	a.log.Info("stopping: this takes 20 seconds at most; a second signal ends it at once")
+	var left error
+	take([]step{
+		{"say that this agent leaves", time.Second, func(context.Context) error {
+			a.setPhase("stopping")
+			if a.cluster != nil {
+				a.cluster.SetLeaving()
+			}
+			return nil
+		}},
+		{"end sweeps", 2 * time.Second, func(ctx context.Context) error {
+			return errors.Join(
+				running.reload.end(ctx), running.sweeps.end(ctx), running.incarnations.end(ctx), running.health.end(ctx), running.report.end(ctx))
+		}},
+		{"clear this node's keys", status.ClearTimeout, func(ctx context.Context) error {
+			left = a.clearKeys(ctx)
+			return left
+		}},
+		{"end publishing", time.Second, running.publisher.end},
+		{"leave gossip", gossip.LeaveTimeout + time.Second, func(context.Context) error {
+			if running.gossip == nil {
+				return nil
+			}
+			return a.cluster.Leave(gossip.LeaveTimeout)
+		}},
+		{"send events", time.Second, running.events.end},
+		{"close HTTP", 2 * time.Second, running.http.end},
+	}, a.log)
+	if left != nil {
+		return &KeysLeftError{left}
+	}
+	return nil
+}
+
+// clearKeys clears this node's own keys: the one in the SweepReport, and those in the targets as their onStop says.
+func (a *Agent) clearKeys(ctx context.Context) error {
+	a.mu.Lock()
+	applied := a.generation > 0
+	a.mu.Unlock()
+	if !applied {
+		return nil // it never worked, and what is there may be of another agent that does: the one that has its port, say
+	}
+	var clearing sync.WaitGroup
+	var published, others error
+	clearing.Go(func() { published = a.publisher.clear(ctx) })
+	clearing.Go(func() { others = a.ownKeys.clear(ctx, a.ownTargets()) })
+	clearing.Wait()
+	return errors.Join(published, others)
+}
