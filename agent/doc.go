@@ -1,17 +1,23 @@
-// Package agent is the lifecycle of one agent, and first of all its configuration.
+// Package agent is the agent that runs on every node: its configuration, and its life from the start to an orderly stop.
 //
-// # Configuration
+// The configuration, in the order in which to read it:
 //
-// A configuration is one YAML (or JSON) document of kind AgentConfiguration. It goes through these steps, each in a
-// file of its own:
+//   - config.go, config_targets.go, config_kernel.go, config_recovery.go: the format, one Go field for each of the file's.
+//   - decode.go, fields.go: strict decoding, with the line and path of every mistake. load.go: a file.
+//   - validate.go and its neighbours: what a file may say. presets.go: built-in targets. errors.go: how mistakes are told.
+//   - targets.go: the configured targets in the form that package status takes.
 //
-//   - load.go reads the file and drives the rest;
-//   - config*.go are the format: one Go type per section, with the meaning, unit and default of each field;
-//   - decode.go fills those types from the document, strictly, and knows the line of every field;
-//   - validate*.go check the configuration as a whole;
-//   - presets.go adds the built-in targets that the file asks for;
-//   - targets.go turns the result into what the packages that do the work take.
+// The running agent:
 //
-// Every step reports all that is wrong, not only the first thing, as Errors: the path of a field, its line, and what
-// to do. A Configuration that Load or Parse returned is complete: every default is filled in.
+//   - agent.go: from the start to where it works, in one straight line. parts.go: what runs beside one another, and the steps of a stop.
+//     stop.go: the stop. reload.go: a configuration file that changes. health.go: whether this agent can do an owner's work.
+//   - units.go: what one agent keeps clean on its own. sweeps.go: a worker for each unit that this agent owns. worker.go: one worker.
+//     passes.go: what becomes of what the passes find.
+//   - evidence.go: what gossip and the API server know of nodes, joined.
+//   - publish.go: this node's key in the SweepReport. ownkeys.go: this node's keys in the targets, when the node goes or was replaced.
+//     report.go: what this agent's passes found, in the SweepReport.
+//   - kube.go, address.go: the agent's few plain requests, and its addresses. events.go, metrics.go, decisions.go, debug.go, http.go:
+//     how others see what it does.
+//
+// What belongs to nobody else here: this package knows both gossip and the API server. Deciding is theirs; it joins them.
 package agent

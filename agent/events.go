@@ -37,11 +37,13 @@ type recorder struct {
 	node  string
 	log   *zap.Logger
 	queue chan *corev1.Event
+	// stopTime is how long events may still be sent when Run's context ended; it may be replaced before.
+	stopTime time.Duration
 }
 
 // newRecorder makes a recorder for the agent of a node. It sends nothing before Run; what is recorded waits.
 func newRecorder(k *kube, node string, log *zap.Logger) *recorder {
-	return &recorder{kube: k, node: node, log: log, queue: make(chan *corev1.Event, maxQueuedEvents)}
+	return &recorder{kube: k, node: node, log: log, queue: make(chan *corev1.Event, maxQueuedEvents), stopTime: eventStopTime}
 }
 
 // removed records that keys were removed from a shared resource. It never blocks.
@@ -100,7 +102,7 @@ func (r *recorder) record(object corev1.ObjectReference, kind, reason, note stri
 func (r *recorder) Run(ctx context.Context) error {
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(eventStopTime, stop) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.stopTime, stop) })()
 	correlator := record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{})
 	said := map[metav1.StatusReason]bool{} // why events were not written, as far as that is in the log
 	for {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// readTimeout bounds the reading of a request, writeTimeout the answer to it; a profile takes up to that long.
+	// readTimeout bounds the reading of a request, writeTimeout the answer to it; profiles extend that for themselves.
 	readTimeout  = 5 * time.Second
 	writeTimeout = time.Minute
 	idleTimeout  = 2 * time.Minute

@@ -27,8 +27,9 @@ const gossipPortName = "gossip"
 //
 // It takes client-go's plain REST client and reads the answers itself: the typed clientset would double the program's size.
 type kube struct {
-	client *rest.RESTClient
-	host   string
+	client  *rest.RESTClient
+	host    string
+	timeout time.Duration
 }
 
 // newKube makes a kube. userAgent is how the API server's logs and metrics name it.
@@ -42,13 +43,13 @@ func newKube(config *rest.Config, userAgent string) (*kube, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare requests to %s: %w", config.Host, err)
 	}
-	return &kube{client: client, host: config.Host}, nil
+	return &kube{client: client, host: config.Host, timeout: kubeTimeout}, nil
 }
 
 // send sends a request and returns the body of a successful answer. Where the API server gave a reason for a failure, the
 // error is a *errors.StatusError with it.
 func (k *kube) send(ctx context.Context, request *rest.Request) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, kubeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
 	body, err := request.DoRaw(ctx)
 	if err == nil {
@@ -71,7 +72,7 @@ func (k *kube) why(what, rule string, err error) error {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s: not found; is %s a Kubernetes API server? %w", what, k.host, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: no answer within %s: %w", what, kubeTimeout, err)
+		return fmt.Errorf("%s: no answer within %s: %w", what, k.timeout, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

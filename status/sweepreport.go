@@ -131,12 +131,10 @@ const (
 	firstWriteRetry, maxWriteRetry = 5 * time.Second, 5 * time.Minute
 )
 
-// due is when the entry is to be written; zero when nothing but the time of the last sweep has changed.
-func (e *targetEntry) due(interval time.Duration) time.Time {
-	if e.written != nil && e.removed == 0 && e.next.sameBut(*e.written) {
-		return time.Time{}
-	}
-	return e.writtenAt.Add(interval)
+// due is when the entry is to be written, if anything but the time of the last sweep has changed.
+func (e *targetEntry) due(interval time.Duration) (time.Time, bool) {
+	changed := e.written == nil || e.removed > 0 || !e.next.sameBut(*e.written)
+	return e.writtenAt.Add(interval), changed
 }
 
 // A targetEntry is one entry of a SweepReport that this process writes.
@@ -147,12 +145,4 @@ type targetEntry struct {
 	written          *TargetStatus // as it was written last, without Removed; nil: not yet
 	total            int64         // Removed as it was written last, or read
 	writtenAt        time.Time
-}
-
-// earlier is the earlier of two times of which either may be none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

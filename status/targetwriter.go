@@ -87,8 +87,8 @@ func (w *TargetWriter) Run(ctx context.Context) error {
 func (w *TargetWriter) await(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var timer <-chan time.Time // nil, so never, when nothing is due
-		if due := w.next(); !due.IsZero() {
-			wait := time.Until(due)
+		if at, due := w.next(); due {
+			wait := time.Until(at)
 			if wait <= 0 {
 				return nil
 			}
@@ -103,15 +103,16 @@ func (w *TargetWriter) await(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// next is when the next entry is due; zero when none is.
-func (w *TargetWriter) next() time.Time {
+// next is when the next entry is due, if one is.
+func (w *TargetWriter) next() (next time.Time, any bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var next time.Time
 	for _, e := range w.entries {
-		next = earlier(next, e.due(w.interval))
+		if at, due := e.due(w.interval); due && (!any || at.Before(next)) {
+			next, any = at, true
+		}
 	}
-	return next
+	return next, any
 }
 
 // writeDue writes the entries that are due. It stops at the first that fails.
@@ -120,7 +121,7 @@ func (w *TargetWriter) writeDue(ctx context.Context) error {
 	now := time.Now()
 	var due []targetEntry // copies: passes go on
 	for _, e := range w.entries {
-		if at := e.due(w.interval); !at.IsZero() && !at.After(now) {
+		if at, changed := e.due(w.interval); changed && !at.After(now) {
 			due = append(due, *e)
 		}
 	}

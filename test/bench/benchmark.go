@@ -23,6 +23,10 @@ var benchmarks = []benchmark{
 	keys,
 	keysFull,
 	plan,
+	idle,
+	failover,
+	owners,
+	size,
 }
 
 // choose returns the benchmarks of those names, or all but the slow ones where there are no names.
