@@ -18,7 +18,7 @@ const firstProbe, maxProbe = 2 * time.Second, 30 * time.Second
 // probed: its own passes tell. One that failed asks the API server now and then whether it is back.
 type health struct {
 	reachable func(context.Context) error
-	setAble   func(bool)
+	setAble   func(bool) // must not call back
 	log       *zap.Logger
 
 	unable chan struct{} // size 1
@@ -51,9 +51,9 @@ func (h *health) passed(report *status.TargetReport) {
 
 func (h *health) set(able bool, why string) {
 	h.mu.Lock()
+	defer h.mu.Unlock() // also while it is told: what is told last must be what holds
 	changed := able != h.able
 	h.able, h.why = able, why
-	h.mu.Unlock()
 	if !changed {
 		return
 	}

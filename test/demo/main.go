@@ -1,5 +1,6 @@
-// Command demo shows the main job on a real API server: keys that departed nodes left in a shared resource are found,
-// explained and removed, and those of existing nodes stay. It checks what it shows, and ends with status 1 if anything is wrong.
+// Command demo shows the main job on a real API server, with five real agents: keys that departed nodes left in a shared resource are
+// found, explained and removed, whatever ended the nodes, and those of living ones stay. It checks what it shows, and ends with
+// status 1 if anything is wrong.
 //
 //	make demo               runs it and cleans up
 //	make demo ARGS=--keep   leaves the API server running until Enter, to try more
@@ -87,25 +88,14 @@ func run(ctx context.Context, program string, keep bool) (err error) {
 		return err
 	}
 
-	step("A sweep: look, wait out the grace, look again, ask for each Node, remove")
-	if err := tool.run(ctx, 0, "sweep"); err != nil {
+	agents, err := c.agents(ctx, tool, dir)
+	if err != nil {
 		return err
 	}
-
-	step("What is left")
-	if err := c.show(ctx); err != nil {
+	defer agents.close()
+	if err := agents.play(ctx, c); err != nil {
 		return err
 	}
-	if err := c.expect(ctx, "the keys of the three departed nodes are gone, those of the five living ones are there", living); err != nil {
-		return err
-	}
-	if err := c.expectUntouched(ctx); err != nil {
-		return err
-	}
-	if err := tool.quiet(ctx, 0, "plan", "--exit-code"); err != nil {
-		return err
-	}
-	fmt.Println("    ✓ another plan finds nothing to remove")
 	fmt.Printf("\nAll as it should be, after %.0f s.\n", time.Since(begun).Seconds())
 
 	if keep {
