@@ -96,6 +96,10 @@ func run(ctx context.Context, program string, keep bool) (err error) {
 	if err := agents.play(ctx, c); err != nil {
 		return err
 	}
+	if err := tool.quiet(ctx, 0, "plan", "--exit-code"); err != nil {
+		return err
+	}
+	fmt.Println("    ✓ another plan finds nothing to remove")
 	fmt.Printf("\nAll as it should be, after %.0f s.\n", time.Since(begun).Seconds())
 
 	if keep {
