@@ -18,16 +18,27 @@ func TestReasonsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	reasons, states, _ := strings.Cut(string(text), "A target is in one of these states")
-	for _, part := range []struct{ typeName, file, text, row string }{
-		{"Reason", "verdict.go", reasons, "(?m)^\\| (?:Keep|Wait|Remove) \\| `(\\w+)` \\|"},
-		{"State", "report.go", states, "(?m)^\\| `(\\w+)` \\|"},
+	for _, part := range []struct {
+		typeName string
+		files    []string
+		text     string
+		row      string
+	}{
+		{"Reason", []string{"verdict.go"}, reasons, "(?m)^\\| (?:Keep|Wait|Remove) \\| `(\\w+)` \\|"},
+		{"Reason", []string{"incarnation.go", "leaving.go"}, reasons, "(?m)^\\| (?:stop|clear|start) \\| `(\\w+)` \\|"},
+		{"State", []string{"report.go"}, states, "(?m)^\\| `(\\w+)` \\|"},
 	} {
 		var documented []string
 		for _, row := range regexp.MustCompile(part.row).FindAllStringSubmatch(part.text, -1) {
 			documented = append(documented, row[1])
 		}
 		slices.Sort(documented)
-		if want := constants(t, part.file, part.typeName); !slices.Equal(documented, want) {
+		var want []string
+		for _, file := range part.files {
+			want = append(want, constants(t, file, part.typeName)...)
+		}
+		slices.Sort(want)
+		if !slices.Equal(documented, want) {
 			t.Errorf("%s: documented %v\nin the code %v", part.typeName, documented, want)
 		}
 	}

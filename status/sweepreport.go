@@ -139,10 +139,13 @@ func (e *targetEntry) due(interval time.Duration) (time.Time, bool) {
 
 // A targetEntry is one entry of a SweepReport that this process writes.
 type targetEntry struct {
-	target, resource string // resource is empty where the target has one owner for all
-	next             TargetStatus
-	removed          int64         // since it was written last
-	written          *TargetStatus // as it was written last, without Removed; nil: not yet
-	total            int64         // Removed as it was written last, or read
-	writtenAt        time.Time
+	target, resource string        // resource is empty where the target has one owner for all
+	next             TargetStatus  // what is to be written, without Removed; guarded by the TargetWriter's mu
+	removed          int64         // since it was written last; likewise
+	written          *TargetStatus // as it was written last, without Removed; nil: not yet; likewise
+	writtenAt        time.Time     // likewise
+
+	// Only who writes reads and sets these.
+	known bool  // total is
+	total int64 // Removed as it was written last, or before this process wrote
 }

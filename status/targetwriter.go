@@ -119,46 +119,48 @@ func (w *TargetWriter) next() (next time.Time, any bool) {
 func (w *TargetWriter) writeDue(ctx context.Context) error {
 	w.mu.Lock()
 	now := time.Now()
-	var due []targetEntry // copies: passes go on
+	var due []*targetEntry
 	for _, e := range w.entries {
 		if at, changed := e.due(w.interval); changed && !at.After(now) {
-			due = append(due, *e)
+			due = append(due, e)
 		}
 	}
 	w.mu.Unlock()
 	var before map[string]targetInReport // as it was in the report; read when it is needed
 	for _, e := range due {
-		if e.written == nil {
+		if !e.known {
 			if before == nil {
 				var err error
 				if before, _, err = w.read(ctx); err != nil {
 					return err
 				}
 			}
-			e.total = before[e.target].Removed
+			// Once, and not again when the write fails: it may have been done all the same, and would then count twice.
+			e.known, e.total = true, before[e.target].Removed
 			if e.resource != "" {
 				e.total = before[e.target].Resources[e.resource].Removed
 			}
 		}
-		s := e.next
-		s.Removed = e.total + e.removed
+		w.mu.Lock()
+		s, removed, mine := e.next, e.removed, w.entries[[2]string{e.target, e.resource}] == e
+		w.mu.Unlock()
+		if !mine { // forgotten since
+			continue
+		}
+		s.Removed = e.total + removed
 		if err := w.write(ctx, e.target, e.resource, s); err != nil {
 			return err
 		}
-		w.written(&e, s)
+		w.written(e, s, removed)
 	}
 	return nil
 }
 
-// written remembers what was written.
-func (w *TargetWriter) written(done *targetEntry, s TargetStatus) {
+// written remembers what was written. An entry that was forgotten meanwhile is nobody's; one that took its place knows nothing of this.
+func (w *TargetWriter) written(e *targetEntry, s TargetStatus, removed int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.entries[[2]string{done.target, done.resource}]
-	if e == nil {
-		return // another owns it meanwhile
-	}
-	e.removed -= done.removed
+	e.removed -= removed
 	e.total = s.Removed
 	s.Removed = 0
 	e.written, e.writtenAt = &s, time.Now()
@@ -201,8 +203,11 @@ type reportBody struct {
 
 func parseReport(data []byte) (*reportBody, error) {
 	var body reportBody
-	if err := json.Unmarshal(data, &body); err != nil || body.Metadata.UID == "" {
-		return nil, fmt.Errorf("the answer is no SweepReport: %w", errors.Join(err))
+	if err := json.Unmarshal(data, &body); err != nil {
+		return nil, fmt.Errorf("the answer is no SweepReport: %w", err)
+	}
+	if body.Metadata.UID == "" {
+		return nil, errors.New("the answer is no SweepReport: it has no metadata.uid")
 	}
 	return &body, nil
 }

@@ -187,6 +187,118 @@ func TestTargetWriterRunsThroughFailures(t *testing.T) {
 	<-ended
 }
 
+// A write whose answer is lost was done: what it removed must not be added to itself.
+func TestRemovalsCountOnceWhenAnAnswerIsLost(t *testing.T) {
+	for _, resource := range []string{"", "ns/a"} {
+		s := newReportScene(t)
+		s.set("nri", resource, "node-1", 5, 2)
+		lose := apiserver.On("PATCH sweepreports.unstale.dev/status", &apiserver.Fault{Lose: true})
+		s.proxy.SetFault(lose.Times(maxAttempts))
+		if err := s.writer.writeDue(t.Context()); err == nil {
+			t.Error("no answer, and no error")
+		}
+		s.set("nri", resource, "node-1", 4, 1)
+		s.write()
+		want := "nri=OK/node-1/4/3"
+		if resource != "" {
+			want = "nri=OK//4/3 [ns/a=OK/node-1/4/3]"
+		}
+		s.expect(want)
+	}
+}
+
+// The sum is a write of its own; when it fails the resource's entry has been written.
+func TestRemovalsCountOnceWhenTheSumFails(t *testing.T) {
+	s := newReportScene(t)
+	s.set("nri", "ns/a", "node-1", 5, 2)
+	patches := 0
+	s.proxy.SetFault(func(r *http.Request) *apiserver.Fault {
+		if apiserver.Class(r) != "PATCH sweepreports.unstale.dev/status" {
+			return nil
+		}
+		if patches++; patches == 1 || patches > 1+maxAttempts {
+			return nil
+		}
+		return apiserver.Refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "not now")
+	})
+	if err := s.writer.writeDue(t.Context()); err == nil {
+		t.Error("the sum was refused, and no error")
+	}
+	s.write()
+	s.expect("nri=OK//5/2 [ns/a=OK/node-1/5/2]")
+}
+
+func TestWhatIsForgottenDuringItsWrite(t *testing.T) {
+	s := newReportScene(t)
+	s.set("nri", "", "node-1", 5, 2)
+	s.proxy.SetFault(apiserver.On("PATCH sweepreports.unstale.dev/status", &apiserver.Fault{Before: func(*http.Request) {
+		s.writer.Forget("nri", "")
+		s.set("nri", "", "node-1", 6, 1) // this agent owns it again
+	}}).Times(1))
+	s.write()
+	s.write()
+	s.expect("nri=OK/node-1/6/3")
+
+	// Two are due; during the first one's write the other is forgotten.
+	s.set("nri", "", "node-1", 7, 0)
+	s.set("other", "", "node-1", 7, 0)
+	s.proxy.Reset()
+	s.proxy.SetFault(apiserver.On("PATCH sweepreports.unstale.dev/status", &apiserver.Fault{Before: func(*http.Request) {
+		s.writer.Forget("nri", "")
+		s.writer.Forget("other", "")
+	}}).Times(1))
+	s.write()
+	s.write()
+	if n := s.proxy.Counts()["PATCH sweepreports.unstale.dev/status"]; n != 1 {
+		t.Errorf("%d writes, want the one that was under way", n)
+	}
+}
+
+func TestAnEntryIsWrittenOnceAnInterval(t *testing.T) {
+	s := newReportScene(t)
+	s.writer.interval = time.Hour
+	s.set("nri", "", "node-1", 5, 2)
+	s.write()
+	s.set("nri", "", "node-1", 4, 1)
+	s.proxy.Reset()
+	s.write()
+	if n := len(s.proxy.Requests()); n != 0 {
+		t.Errorf("%d requests within the interval", n)
+	}
+	s.set("other", "", "node-1", 1, 0)
+	s.write()
+	s.expect("nri=OK/node-1/5/2, other=OK/node-1/1/0")
+}
+
+// 5,000 agents' keys must not be sent with each answer.
+func TestAnswersWithoutTheAgentsKeys(t *testing.T) {
+	s := newReportScene(t)
+	s.server.SetStatus(t, SweepReports, "", s.name, map[string]any{
+		"nodes": map[string]any{"node-1": map[string]any{"status": NodeFailure, "errors": strings.Repeat("x", 200)}},
+	})
+	s.set("nri", "", "node-1", 5, 2)
+	s.write()
+	s.proxy.Reset()
+	s.set("nri", "", "node-1", 4, 0)
+	s.write()
+	whole := s.server.GetJSON(t, "/apis/unstale.dev/v1alpha1/sweepreports/"+s.name)
+	if _, n := s.proxy.Bytes(); n == 0 || n > int64(len(whole))-200 {
+		t.Errorf("%d bytes were received for one entry of a SweepReport of %d", n, len(whole))
+	}
+}
+
+func TestWhatIsRemovedDuringAWrite(t *testing.T) {
+	s := newReportScene(t)
+	s.set("nri", "", "node-1", 5, 2)
+	s.proxy.SetFault(apiserver.On("PATCH sweepreports.unstale.dev/status", &apiserver.Fault{Before: func(*http.Request) {
+		s.set("nri", "", "node-1", 5, 1) // the counts are the same, so only this tells that there is something to write
+	}}).Times(1))
+	s.write()
+	s.expect("nri=OK/node-1/5/2")
+	s.write()
+	s.expect("nri=OK/node-1/5/3")
+}
+
 func TestTargetWriterSaysWhatIsMissing(t *testing.T) {
 	s := newReportScene(t)
 	s.server.Delete(t, SweepReports, "", s.name)
@@ -235,5 +347,25 @@ func TestTrim(t *testing.T) {
 		if keys, condition := left(); keys != step.keys || condition != step.condition {
 			t.Errorf("%d agents: %d keys, condition %q; want %d, %q", step.agents, keys, condition, step.keys, step.condition)
 		}
+	}
+}
+
+// One patch has no room for so many.
+func TestTrimInBatches(t *testing.T) {
+	s := newReportScene(t)
+	nodes := map[string]any{"failed": map[string]any{"status": NodeFailure}}
+	for i := range MaxRemovalsLimit + 1 {
+		nodes[fmt.Sprint("node-", i)] = map[string]any{"status": NodeSuccess}
+	}
+	s.server.SetStatus(t, SweepReports, "", s.name, map[string]any{"nodes": nodes})
+	if err := s.writer.Trim(t.Context(), len(nodes)); err != nil {
+		t.Fatal(err)
+	}
+	status, _ := s.server.Get(t, SweepReports, "", s.name).Object["status"].(map[string]any)
+	if left, _ := status["nodes"].(map[string]any); len(left) != 1 || left["failed"] == nil {
+		t.Errorf("%d keys are left", len(left))
+	}
+	if n := s.proxy.Counts()["PATCH sweepreports.unstale.dev/status"]; n != 3 { // and one for the condition
+		t.Errorf("%d patches", n)
 	}
 }

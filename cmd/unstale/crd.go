@@ -15,9 +15,12 @@ func newCRD() *cobra.Command {
 		Long: `crd prints two objects: the CustomResourceDefinition of SweepReport, and the SweepReport that the agents use unless their
 configuration names another (report.name).
 
-The API server takes the second only a moment after the first, so apply twice. Agents work without it, and say that it is missing.`,
-		Example: `  unstale crd | kubectl apply -f -; sleep 2; unstale crd | kubectl apply -f -`,
-		Args:    cobra.NoArgs,
+The API server takes the second only when it has established the first, a moment later, so apply twice. Agents work without it, and say that
+it is missing.`,
+		Example: `  unstale crd | kubectl apply -f -
+  kubectl wait --for condition=Established crd/sweepreports.unstale.dev
+  unstale crd | kubectl apply -f -`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s---\n%s", deploy.SweepReportCRD, deploy.SweepReport)
 			return failed(err)
