@@ -12,28 +12,6 @@ import (
 	"github.com/unstale/unstale/test/apiserver"
 )
 
-func TestKeygen(t *testing.T) {
-	first, second := runProgram(t, "keygen"), runProgram(t, "keygen")
-	first.want(t, 0)
-	if _, err := gossip.ParseKeys([]byte(first.stdout)); err != nil {
-		t.Error(err)
-	}
-	if first.stdout == second.stdout {
-		t.Error("the same key twice")
-	}
-}
-
-func TestCRDIsWhatTheServerTakes(t *testing.T) {
-	out := runProgram(t, "crd")
-	out.want(t, 0, "sweepreports.unstale.dev")
-	definition, object, _ := strings.Cut(out.stdout, "\n---\n")
-	s := apiserver.Shared(t)
-	s.Install(t, definition)
-	if got := s.Apply(t, "", object); len(got) != 1 || got[0].GetName() != "unstale" {
-		t.Errorf("the second object is %v", got)
-	}
-}
-
 func TestAgentUsage(t *testing.T) {
 	t.Setenv("NODE_NAME", "")
 	config := writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\n")
