@@ -109,7 +109,7 @@ func New(options Options) (*Agent, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	var running parts
-	servers, err := a.listen()
+	servers, err := listenHTTP(a.config.HTTP, a.options.Node, a.conditions, a.decisions, a.metrics)
 	if err != nil {
 		return err
 	}
@@ -152,8 +152,8 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	a.metrics.observe(a.cluster.Stats)
 	a.evidence = newEvidence(status.NewNodes(a.client), a.cluster, a.options.Node)
 	a.health = newHealth(a.kube.reachable, a.able, a.log)
-	a.publisher = newPublisher(a.options.Node, self.UID, a.client, members, a.options.Recorded, a.log.Named("own-key"))
 	a.ownKeys = &ownKeys{node: a.options.Node, uid: self.UID, client: a.client, log: a.log.Named("own-key"), recorded: a.options.Recorded}
+	a.publisher = newPublisher(a.ownKeys, members, a.ownKeys.log)
 	a.passes = newPasses(a)
 	a.sweeps = &sweeps{
 		node: a.options.Node, cluster: a.cluster, client: a.client, evidence: a.evidence, log: a.log.Named("sweep"),
@@ -172,9 +172,8 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	}
 	a.health.set(true, "")
 	a.apply(config)
-	text, _ := os.ReadFile(a.options.ConfigFile) // what cannot be read now is read, and reported, by the reloader
 	reload := &reloader{
-		file: a.options.ConfigFile, every: a.options.reloadEvery, log: a.log.Named("configuration"), present: config, text: text,
+		file: a.options.ConfigFile, every: a.options.reloadEvery, log: a.log.Named("configuration"), present: config,
 		apply: a.apply, failed: a.notApplied,
 	}
 	running.report = begin("report", failed, a.report.run)
@@ -328,11 +327,6 @@ func (a *Agent) conditions() []Condition {
 		conditions = append(conditions, Condition{Name: "configuration", OK: true, Message: "the earlier one is in use: " + reload.Error()})
 	}
 	return conditions
-}
-
-// listen prepares the HTTP servers.
-func (a *Agent) listen() (*httpServers, error) {
-	return listenHTTP(a.config.HTTP, a.options.Node, a.conditions, a.decisions, a.metrics)
 }
 
 // ownTargets are the targets in use.

@@ -42,10 +42,7 @@ func (h *health) passed(report *status.TargetReport) {
 		h.set(true, "")
 	} else if len(report.Resources) == 0 {
 		h.set(false, report.Message)
-		select {
-		case h.unable <- struct{}{}:
-		default:
-		}
+		signal(h.unable)
 	}
 }
 

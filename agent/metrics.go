@@ -118,18 +118,8 @@ func (m *metrics) swept(report *status.TargetReport, took time.Duration) {
 
 // holds says what the last pass over a unit found in it. A target's gauges are the sums over its units that this agent owns.
 func (m *metrics) holds(unit string, report *status.TargetReport) {
-	counts := unitCounts{target: report.Target}
-	for _, r := range report.Resources {
-		for _, f := range r.Findings {
-			if f.Removed {
-				continue
-			}
-			counts.keys++
-			if f.Verdict != status.Keep {
-				counts.candidates++
-			}
-		}
-	}
+	found := status.Summary(report, "", time.Time{})
+	counts := unitCounts{target: report.Target, keys: int(found.Keys), candidates: int(found.Candidates)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.units[unit] = counts

@@ -62,54 +62,55 @@ func (o *ownKeys) clear(ctx context.Context, targets []ownTarget) error {
 		defer cancel()
 		leaving = status.DecideLeaving(status.ReadOwnNode(asking, o.client, o.node, time.Now), o.uid)
 	}
-	var (
-		mu       sync.Mutex
-		failures []error // guarded by mu
-		clearing sync.WaitGroup
-		seats    = make(chan struct{}, keysAtOnce)
-	)
-	failed := func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		failures = append(failures, err)
-	}
-	for _, t := range targets {
+	var clearing sync.WaitGroup
+	seats := make(chan struct{}, keysAtOnce)
+	failures := make([]error, len(targets))
+	for i, t := range targets {
 		d := status.DecideStop(t.onStop, leaving)
 		log := o.log.With(zap.String("target", t.Name), zap.String("reason", string(d.Reason)))
-		if !d.Clear {
+		switch {
+		case !d.Clear:
 			log.Info("this node's key stays", zap.String("message", d.Message))
-			continue
-		}
-		if t.Mode == status.Report {
+		case t.Mode == status.Report:
 			log.Info("this node's key would be cleared, but the mode is Report", zap.String("message", d.Message))
-			continue
+		default:
+			clearing.Go(func() { failures[i] = o.clearTarget(ctx, &t.Target, seats, log) })
 		}
+	}
+	clearing.Wait()
+	return errors.Join(failures...)
+}
+
+// clearTarget clears the keys in one target's resources, each in a seat.
+func (o *ownKeys) clearTarget(ctx context.Context, t *status.Target, seats chan struct{}, log *zap.Logger) error {
+	resources, err := o.resources(ctx, t)
+	if err != nil {
+		return fmt.Errorf("clear this node's key: %w", err)
+	}
+	var clearing sync.WaitGroup
+	failures := make([]error, len(resources))
+	for i, resource := range resources {
+		seats <- struct{}{}
 		clearing.Go(func() {
-			resources, err := o.resources(ctx, &t.Target)
-			if err != nil {
-				failed(fmt.Errorf("clear this node's key: %w", err))
-				return
-			}
-			for _, resource := range resources {
-				seats <- struct{}{}
-				clearing.Go(func() {
-					defer func() { <-seats }()
-					key, err := o.key(&t.Target, resource)
-					if err == nil {
-						err = key.Clear(ctx)
-					}
-					switch {
-					case errors.Is(err, status.ErrKept):
-						log.Info("this node's key stays", zap.Error(err))
-					case err != nil:
-						failed(err)
-					}
-				})
-			}
+			defer func() { <-seats }()
+			failures[i] = o.clearKey(ctx, t, resource, log)
 		})
 	}
 	clearing.Wait()
 	return errors.Join(failures...)
+}
+
+// clearKey clears one key. One that the keep annotation keeps is no failure.
+func (o *ownKeys) clearKey(ctx context.Context, t *status.Target, resource types.NamespacedName, log *zap.Logger) error {
+	key, err := o.key(t, resource)
+	if err == nil {
+		err = key.Clear(ctx)
+	}
+	if errors.Is(err, status.ErrKept) {
+		log.Info("this node's key stays", zap.Error(err))
+		return nil
+	}
+	return err
 }
 
 // resources are the target's, asked for until there is an answer or ctx ends.

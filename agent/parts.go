@@ -45,6 +45,26 @@ func (p *part) end(ctx context.Context) error {
 	}
 }
 
+// wait returns after d, or with the context's error when that ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// signal wakes whoever listens to c, a channel of size 1. It never blocks: one signal stands for all that came since it was taken.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // A step of a stop.
 type step struct {
 	name  string

@@ -103,9 +103,8 @@ func (p *passes) news(u *unit, report *status.TargetReport, now time.Time) {
 		}
 	}
 	for _, r := range report.Resources {
-		var new []status.Finding
-		var removed []string
-		var withoutNode []string
+		var fresh []status.Finding
+		var removed, withoutNode []string
 		for _, f := range r.Findings {
 			if f.Reason == status.MemberAlive || f.Reason == status.NodeExists {
 				continue
@@ -118,12 +117,12 @@ func (p *passes) news(u *unit, report *status.TargetReport, now time.Time) {
 			if before.reasons[at] == f.Reason && !f.Removed {
 				continue
 			}
-			new = append(new, f)
+			fresh = append(fresh, f)
 			if f.Reason == status.MemberWithoutNode {
 				withoutNode = append(withoutNode, f.Key)
 			}
 		}
-		p.agent.decisions.add(now, report.Target, r.Namespace, r.Name, new)
+		p.agent.decisions.add(now, report.Target, r.Namespace, r.Name, fresh)
 		object := corev1.ObjectReference{
 			APIVersion: r.Type.APIVersion, Kind: r.Type.Kind, Namespace: r.Namespace, Name: r.Name, UID: types.UID(r.UID),
 		}
@@ -153,14 +152,14 @@ func (p *passes) lookAfterKeys(ctx context.Context, report *status.TargetReport,
 	for _, f := range report.Resources[0].Findings {
 		there[f.Key] = !f.Removed
 	}
-	agents := len(a.cluster.Members())
-	tooMany := max(agents, len(there)) > status.MaxNodeKeys // then keys are missing on purpose
+	members := a.cluster.Members()
+	tooMany := max(len(members), len(there)) > status.MaxNodeKeys // then keys are missing on purpose
 	p.mu.Lock()
 	before := p.keyOf
 	p.keyOf = map[string]uint64{}
 	var missing []string
 	lost := 0
-	for _, m := range a.cluster.Members() {
+	for _, m := range members {
 		since, alive := a.evidence.memberSince(m.Name)
 		switch {
 		case !alive || m.Leaving || tooMany:
@@ -184,7 +183,7 @@ func (p *passes) lookAfterKeys(ctx context.Context, report *status.TargetReport,
 	p.askToPublish(ctx, missing)
 	var failures []error
 	if stale || tooMany {
-		failures = append(failures, a.report.trim(ctx, agents))
+		failures = append(failures, a.report.trim(ctx, len(members)))
 	}
 	if stale {
 		failures = append(failures, a.report.drop(ctx, targets))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/unstale/unstale/status"
 )
@@ -22,11 +23,9 @@ const (
 
 // publisher keeps this node's key in the SweepReport as it should be, until it is closed.
 type publisher struct {
-	node, uid string
-	client    *status.Client
-	log       *zap.Logger
-	recorded  func() error
-	members   func() int // how many there are
+	keys    *ownKeys
+	log     *zap.Logger
+	members func() int // how many there are
 
 	wake chan struct{} // size 1
 
@@ -39,8 +38,8 @@ type publisher struct {
 	keyIn  string           // the SweepReport that key is in; guarded by mu
 }
 
-func newPublisher(node, uid string, client *status.Client, members func() int, recorded func() error, log *zap.Logger) *publisher {
-	return &publisher{node: node, uid: uid, client: client, members: members, recorded: recorded, log: log, wake: make(chan struct{}, 1)}
+func newPublisher(keys *ownKeys, members func() int, log *zap.Logger) *publisher {
+	return &publisher{keys: keys, members: members, log: log, wake: make(chan struct{}, 1)}
 }
 
 // set says what to publish, and in which SweepReport. It never blocks.
@@ -48,7 +47,7 @@ func (p *publisher) set(name string, entry status.NodeEntry) {
 	p.mu.Lock()
 	p.name, p.entry = name, entry
 	p.mu.Unlock()
-	p.signal()
+	signal(p.wake)
 }
 
 // again publishes again what somebody saw to be missing. It never blocks.
@@ -56,14 +55,7 @@ func (p *publisher) again() {
 	p.mu.Lock()
 	p.forget = true
 	p.mu.Unlock()
-	p.signal()
-}
-
-func (p *publisher) signal() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	signal(p.wake)
 }
 
 // run publishes until ctx ends or the key is cleared.
@@ -142,14 +134,9 @@ func (p *publisher) present() (key *status.OwnKey, entry status.NodeEntry, old *
 
 // newKey makes the key in the SweepReport of that name.
 func (p *publisher) newKey(name string) (*status.OwnKey, error) {
-	key, err := status.NewOwnKey(p.client, p.node, status.KeyPlace{
-		Resource: status.SweepReports, Name: name, Paths: []status.KeyPath{status.ReportNodes},
-	})
-	if err != nil {
-		return nil, err
-	}
-	key.NodeUID, key.Log, key.Recorded = p.uid, p.log, p.recorded
-	return key, nil
+	return p.keys.key(&status.Target{
+		Name: reportTarget, Resource: status.SweepReports, Paths: []status.KeyPath{status.ReportNodes},
+	}, types.NamespacedName{Name: name})
 }
 
 // clearElsewhere clears the key in other SweepReports, from before the agent was given another name for it.
@@ -183,16 +170,4 @@ func (p *publisher) clear(ctx context.Context) error {
 		return nil
 	}
 	return key.Clear(ctx)
-}
-
-// wait returns after d, or with the context's error when that ends first.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -19,7 +19,8 @@ type reloader struct {
 	file  string
 	every time.Duration
 	log   *zap.Logger
-	// present is the configuration in use, and text the file's content that it or the last failure came from.
+	// present is the configuration in use, and text the file's content that was looked at last; none at first, as the file may have
+	// changed since present was read.
 	present *Configuration
 	text    []byte
 	// apply takes a new configuration; failed hears why one was not taken, nil when the file is right again without being different.

@@ -45,7 +45,7 @@ func newReloadScene(t *testing.T, text string) *reloadScene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.present, s.text = present, []byte(text)
+	s.present = present
 	return s
 }
 
@@ -98,6 +98,13 @@ func TestReload(t *testing.T) {
 	s.expect("no file", 1, 3)
 	s.write(plainConfig + "grace: 40s\n")
 	s.expect("another file", 2, 3)
+}
+
+// An agent may wait long for the API server between the reading of its file and the first look at it.
+func TestReloadTakesWhatChangedBeforeTheFirstLook(t *testing.T) {
+	s := newReloadScene(t, plainConfig)
+	s.write(plainConfig + "mode: Report\n")
+	s.expect("a change before the first look", 1, 0)
 }
 
 func TestReloadKeepsWhatIsFixed(t *testing.T) {

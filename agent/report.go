@@ -40,10 +40,7 @@ func (r *reportWriter) use(name string) {
 	if name != "" {
 		r.writer = status.NewTargetWriter(r.client, name, r.log)
 	}
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	signal(r.wake)
 }
 
 func (r *reportWriter) present() *status.TargetWriter {

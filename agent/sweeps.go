@@ -42,10 +42,7 @@ func (s *sweeps) configure(units []unit, interval time.Duration) {
 	s.mu.Lock()
 	s.units, s.interval = units, interval
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	signal(s.wake)
 }
 
 // run follows members and configuration until ctx ends; then it ends all workers and waits for them.

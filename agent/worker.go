@@ -37,10 +37,7 @@ func (w *worker) changed(changes gossip.Changes) {
 	w.changes.Joined = append(w.changes.Joined, changes.Joined...)
 	w.changes.Departed = append(w.changes.Departed, changes.Departed...)
 	w.mu.Unlock()
-	select {
-	case w.poke <- struct{}{}:
-	default:
-	}
+	signal(w.poke)
 }
 
 func (w *worker) run(ctx context.Context, interval time.Duration) {
@@ -123,12 +120,8 @@ func (w *worker) stand() {
 // pause waits between two batches; others may pass meanwhile.
 func (w *worker) pause(ctx context.Context, d time.Duration) error {
 	w.stand()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return w.sit(ctx)
+	if err := wait(ctx, d); err != nil {
+		return err
 	}
+	return w.sit(ctx)
 }

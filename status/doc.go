@@ -12,10 +12,13 @@
 //   - nodes.go: which Nodes exist, and the proof that one is gone.
 //   - sweep.go: one pass over a target: look, confirm, decide, remove. removal.go: one write, and what became of it.
 //     report.go: what a pass tells.
+//   - schedule.go: when to look next. Pure.
 //   - rules.go: the RBAC rules a target needs.
 //   - own.go, publication.go, ownrequest.go: one node's own key, published and cleared by its own agent; a library for
 //     other projects' agents too (see the example). incarnation.go: a key of an earlier node of the same name.
 //     leaving.go, ownnode.go: whether a stop should clear a key.
+//   - sweepreport.go: what agents publish of themselves and of targets. targetwriter.go: what targets' owners write there, trim.go: what
+//     they keep small.
 //
 // What keeps a live node's key from being removed, in the order in which it is met:
 //

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/unstale/unstale/test/apiserver"
 )
 
 // auditPolicy makes the server write down every request, without bodies, when it has been answered.
@@ -28,7 +26,6 @@ type auditLog string // file
 
 // startAudited is startCluster with a server that keeps an audit log.
 func (s *session) startAudited(ctx context.Context) (*cluster, auditLog, error) {
-	s.logf("start the control plane, with an audit log")
 	dir, err := os.MkdirTemp(s.scratch, "audit-")
 	if err != nil {
 		return nil, "", fmt.Errorf("make a folder for the audit log: %w", err)
@@ -37,15 +34,8 @@ func (s *session) startAudited(ctx context.Context) (*cluster, auditLog, error) 
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, "", fmt.Errorf("write the audit policy: %w", err)
 	}
-	server, err := apiserver.Launch("--audit-policy-file="+policy, "--audit-log-path="+log, "--audit-log-mode=blocking")
-	if err != nil {
-		return nil, "", err
-	}
-	c := &cluster{server: server, client: server.Dynamic()}
-	if err := c.prepare(ctx, s.scratch); err != nil {
-		return nil, "", errors.Join(err, c.close())
-	}
-	return c, auditLog(log), nil
+	c, err := s.startCluster(ctx, "--audit-policy-file="+policy, "--audit-log-path="+log, "--audit-log-mode=blocking")
+	return c, auditLog(log), err
 }
 
 // An auditEvent is a line of the log, as far as it is used.

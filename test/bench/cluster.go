@@ -46,10 +46,11 @@ type side struct {
 	kubeconfig string // file
 }
 
-// startCluster starts a control plane with the definition of TopologyAwarePolicy. Whoever gets a cluster closes it.
-func (s *session) startCluster(ctx context.Context) (*cluster, error) {
+// startCluster starts a control plane with the definition of TopologyAwarePolicy. The flags are
+// kube-apiserver's. Whoever gets a cluster closes it.
+func (s *session) startCluster(ctx context.Context, flags ...string) (*cluster, error) {
 	s.logf("start the control plane")
-	server, err := apiserver.Launch()
+	server, err := apiserver.Launch(flags...)
 	if err != nil {
 		return nil, err
 	}
