@@ -140,7 +140,6 @@ func TestAnOwnerThatCrashesInTheMiddle(t *testing.T) {
 		"after the patch":              {Lose: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := newScene(t, quick)
 			defer s.dump()
 			names := []string{s.node(), s.node(), s.node()}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -54,8 +55,10 @@ type member struct {
 // addresses counts the loopback addresses given out, so that no two members of this process share one.
 var addresses atomic.Int32
 
+// newScene prepares a scene. Its test runs beside others: scenes share the API server and its Nodes and nothing else.
 func newScene(t *testing.T, options ...string) *scene {
 	t.Helper()
+	t.Parallel()
 	s := &scene{T: t, server: apiserver.Shared(t), options: strings.Join(options, "\n"), agents: map[string]*member{}}
 	crd := apiserver.CRD{Group: apiserver.Unique("agents") + ".example.com"}
 	s.server.Install(t, crd.YAML())
@@ -183,7 +186,9 @@ func (m *member) start(adjust ...func(*Options)) {
 	m.agent = a
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel, m.result = cancel, make(chan error, 1)
-	go func(result chan<- error) { result <- a.Run(ctx) }(m.result)
+	go func(result chan<- error) {
+		pprof.Do(ctx, pprof.Labels("agent", m.name), func(ctx context.Context) { result <- a.Run(ctx) }) // marks all that it starts
+	}(m.result)
 	m.scene.Cleanup(func() {
 		if m.agent == a {
 			m.kill()
@@ -329,8 +334,15 @@ func (s *scene) dump() {
 
 // A network says which member's packets to which others are lost. The zero value loses none.
 type network struct {
-	mu   sync.Mutex
-	lost func(from, to string) bool // guarded by mu; by member address
+	mu    sync.Mutex
+	lost  func(from, to string) bool // guarded by mu; by member address
+	noUDP bool                       // guarded by mu
+}
+
+func (n *network) blockUDP() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.noUDP = true
 }
 
 func (n *network) set(lost func(from, to string) bool) {
@@ -344,7 +356,7 @@ func (n *network) loses(from string) func(string, netip.Addr) bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if n.lost == nil {
-			return false
+			return n.noUDP && network == "udp"
 		}
 		return n.lost(from, to.String()) || network == "tcp" && n.lost(to.String(), from)
 	}

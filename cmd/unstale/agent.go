@@ -23,7 +23,7 @@ The configuration file is read again when it changes; a bad one changes nothing 
 in good order, within 20 seconds; a second one ends it at once.
 
 Exit status: 0 after a stop that left nothing behind; 1 if it cannot start or go on; 2 if the command line or the configuration is
-wrong; 4 if a stop left a key of this node behind.`,
+wrong; 4 if a stop left a key of this node behind; 128 and the signal's number if a second signal ended it.`,
 		Example: `  unstale agent --config /etc/unstale/unstale.yaml            # in a pod, with NODE_NAME in its environment
   unstale agent --config unstale.yaml --node node-1 --log-format console`,
 		Args: cobra.NoArgs,

@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/unstale/unstale/gossip"
+	"github.com/unstale/unstale/status"
 	"github.com/unstale/unstale/test/apiserver"
 )
 
@@ -37,6 +42,37 @@ func TestAgentWithoutAKey(t *testing.T) {
 	runProgram(t, "agent", "--config", config, "--node", "n", "--kubeconfig", apiserver.Shared(t).Kubeconfig).want(t, exitFailed, "unstale keygen")
 }
 
+// startAgent starts an agent of a new node behind the proxy, and returns when it works. wait waits for its end.
+func startAgent(t *testing.T, ip string, proxy *apiserver.Proxy) (cmd *exec.Cmd, log *watched, wait func()) {
+	t.Helper()
+	node := apiserver.Unique("node")
+	apiserver.Shared(t).CreateNodes(t, node)
+	key := filepath.Join(t.TempDir(), "gossip.key")
+	if err := os.WriteFile(key, []byte(gossip.GenerateKey()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\ngossip: {bindAddress: "+ip+", keyFile: "+key+"}\n"+
+		"http: {debugAddress: \"\", metricsAddress: \"\"}\n")
+	cmd = command(t, "agent", "--config", config, "--node", node, "--kubeconfig", proxy.Kubeconfig(t), "--log-format", "console")
+	log = &watched{lines: map[string]chan struct{}{}}
+	cmd.Stderr = log
+	applied := log.line("configuration applied")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
+	select {
+	case <-applied:
+	case <-ended:
+		t.Fatalf("it ended; it said\n%s", log.String())
+	}
+	return cmd, log, func() { <-ended }
+}
+
 // SIGTERM stops an agent in good order, with status 0; where it cannot clear its key, with 4.
 func TestAgentStops(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -47,36 +83,15 @@ func TestAgentStops(t *testing.T) {
 		"a key left":  {&apiserver.Fault{Hang: true}, exitKeysLeft},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := apiserver.Shared(t)
-			node := apiserver.Unique("node")
-			s.CreateNodes(t, node)
-			proxy := s.Proxy(t)
-			key := filepath.Join(t.TempDir(), "gossip.key")
-			if err := os.WriteFile(key, []byte(gossip.GenerateKey()+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			config := writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\ngossip: {bindAddress: 127.0.90.2, keyFile: "+key+"}\n"+
-				"http: {debugAddress: \"\", metricsAddress: \"\"}\n")
-			cmd := command(t, "agent", "--config", config, "--node", node, "--kubeconfig", proxy.Kubeconfig(t), "--log-format", "console")
-			log := &watched{line: "configuration applied", seen: make(chan struct{})}
-			cmd.Stderr = log
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			select {
-			case <-log.seen:
-			case <-ended:
-				t.Fatalf("it ended; it said\n%s", log.String())
-			}
+			proxy := apiserver.Shared(t).Proxy(t)
+			cmd, log, wait := startAgent(t, "127.0.90.2", proxy)
 			if test.fault != nil {
 				proxy.SetFault(apiserver.OnEach(test.fault))
 			}
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			<-ended
+			wait()
 			if got := cmd.ProcessState.ExitCode(); got != test.code {
 				t.Errorf("exit status %d, want %d; it said\n%s", got, test.code, log.String())
 			}
@@ -84,21 +99,67 @@ func TestAgentStops(t *testing.T) {
 	}
 }
 
+// A second signal ends an agent at once that waits for an API server which does not answer.
+func TestAgentStopsAtOnce(t *testing.T) {
+	proxy := apiserver.Shared(t).Proxy(t)
+	cmd, log, wait := startAgent(t, "127.0.90.3", proxy)
+	waits := make(chan struct{}, 100)
+	proxy.SetFault(apiserver.OnEach(&apiserver.Fault{Hang: true, Before: func(*http.Request) { waits <- struct{}{} }}))
+	stopping := log.line("a second signal ends it at once")
+	begun := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-stopping
+	<-waits // it clears its key, for which it has 10 seconds
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	wait()
+	if got, want := cmd.ProcessState.ExitCode(), exitSignal+int(syscall.SIGTERM); got != want {
+		t.Errorf("exit status %d, want %d; it said\n%s", got, want, log.String())
+	}
+	if took := time.Since(begun); took >= status.ClearTimeout {
+		t.Errorf("it took %s", took)
+	}
+}
+
 // watched is a log that tells when it has a line.
 type watched struct {
-	text bytes.Buffer // not embedded: what copies to it must come through Write
-	line string
-	seen chan struct{}
-	done bool
+	mu    sync.Mutex
+	text  bytes.Buffer             // guarded by mu
+	lines map[string]chan struct{} // waited for, by a part of them; guarded by mu
+}
+
+// line returns what is closed when the log has a line with this part.
+func (w *watched) line(part string) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := make(chan struct{})
+	w.lines[part] = seen
+	w.tell()
+	return seen
+}
+
+func (w *watched) tell() {
+	for part, seen := range w.lines {
+		if strings.Contains(w.text.String(), part) {
+			close(seen)
+			delete(w.lines, part)
+		}
+	}
 }
 
 func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	n, err := w.text.Write(p)
-	if !w.done && strings.Contains(w.String(), w.line) {
-		w.done = true
-		close(w.seen)
-	}
+	w.tell()
 	return n, err
 }
 
-func (w *watched) String() string { return w.text.String() }
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}

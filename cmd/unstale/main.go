@@ -19,10 +19,11 @@ import (
 // The exit statuses. They are stable.
 const (
 	exitDone        = 0
-	exitFailed      = 1 // something failed
-	exitUsage       = 2 // the command line or the configuration is wrong
-	exitWouldRemove = 3 // plan --exit-code: something would be removed
-	exitKeysLeft    = 4 // agent: a stop left a key behind
+	exitFailed      = 1   // something failed
+	exitUsage       = 2   // the command line or the configuration is wrong
+	exitWouldRemove = 3   // plan --exit-code: something would be removed
+	exitKeysLeft    = 4   // agent: a stop left a key behind
+	exitSignal      = 128 // and the signal's number, as shells have it: a second signal ended it at once
 )
 
 // Set by the linker; see the Makefile.
@@ -36,13 +37,9 @@ func main() { os.Exit(run(os.Args)) }
 
 // run executes the command line and returns the exit status.
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // from the second signal on, the default: end at once
-
 	root := newRoot(filepath.Base(args[0]))
 	root.SetArgs(args[1:])
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(untilSignal())
 	var status *exitError
 	switch {
 	case err == nil:
@@ -56,6 +53,24 @@ func run(args []string) int {
 	// All that is not an exitError comes from cobra: an unknown command or flag, a missing argument.
 	fmt.Fprintf(root.ErrOrStderr(), "unstale: %v\nRun '%s --help' for usage.\n", err, root.CommandPath())
 	return exitUsage
+}
+
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. A second one ends the program at once. It does so itself:
+// on process 1 of a container the default action of a signal has no effect.
+func untilSignal() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		code := exitSignal
+		if number, ok := (<-signals).(syscall.Signal); ok {
+			code += int(number)
+		}
+		os.Exit(code)
+	}()
+	return ctx
 }
 
 // An exitError ends the program with code. Its err, if any, is printed.
