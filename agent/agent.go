@@ -152,7 +152,7 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	a.metrics.observe(a.cluster.Stats)
 	a.evidence = newEvidence(status.NewNodes(a.client), a.cluster, a.options.Node)
 	a.health = newHealth(a.kube.reachable, a.able, a.log)
-	a.ownKeys = &ownKeys{node: a.options.Node, uid: self.UID, client: a.client, log: a.log.Named("own-key"), recorded: a.options.Recorded}
+	a.ownKeys = &ownKeys{node: a.options.Node, uid: self.UID, client: a.client, log: a.log.Named("own-key"), recorded: a.options.Recorded, configured: make(chan struct{}, 1)}
 	a.publisher = newPublisher(a.ownKeys, members, a.ownKeys.log)
 	a.passes = newPasses(a)
 	a.sweeps = &sweeps{
@@ -183,7 +183,7 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 		if err := a.publisher.clearElsewhere(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("this node's key in other SweepReports may be left", zap.Error(err))
 		}
-		a.ownKeys.checkIncarnations(ctx, config.ownTargets())
+		a.ownKeys.runIncarnations(ctx, a.ownTargets)
 		return nil
 	})
 	running.sweeps = begin("sweeps", failed, a.sweeps.run)
@@ -291,6 +291,7 @@ func (a *Agent) apply(c *Configuration) {
 	a.passes.configure(names)
 	a.report.use(c.Report.Name)
 	a.sweeps.configure(units, time.Duration(c.SweepInterval))
+	signal(a.ownKeys.configured)
 	a.publisher.set(c.Report.Name, status.NewNodeEntry(nil, generation, c.Hash(), time.Now(), a.ownKeys.uid))
 	a.log.Info("configuration applied", zap.String("config", c.Hash()), zap.Int64("generation", generation),
 		zap.String("mode", string(c.Mode)), zap.Strings("targets", names))

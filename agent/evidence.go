@@ -175,7 +175,8 @@ func (e *evidence) listHourly(ctx context.Context, log *zap.Logger) {
 
 // listForMany lists the Nodes when there are so many candidates that asking for each would cost more.
 func (e *evidence) listForMany(ctx context.Context, candidates int, log *zap.Logger) {
-	if candidates > listCandidates+len(e.members.Members())/listMembers {
+	fresh := e.now().Sub(e.nodes.ListedAt()) < status.ListFresh
+	if candidates > listCandidates+len(e.members.Members())/listMembers && !fresh {
 		e.list(ctx, log)
 	}
 }

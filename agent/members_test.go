@@ -77,6 +77,29 @@ func TestAnAgentWithANewAddress(t *testing.T) {
 	noErrors(t, s)
 }
 
+// A machine dies, and its Node is deleted a while later, as controllers do: the key goes then, and not at the next list of all Nodes.
+func TestANodeThatIsDeletedAfterItsAgentDied(t *testing.T) {
+	s := newScene(t, quick)
+	defer s.dump()
+	names := []string{s.node(), s.node(), s.node()}
+	s.create(names...)
+	s.startAll(names...)
+	owner := s.owner()
+	dead := s.agents[but(names, owner.name)[0]]
+	dead.kill()
+	s.awaitMembers(2)
+	before := owner.proxy.Counts()["GET nodes"]
+	apiserver.Eventually(t, "its Node was found to exist", func() error {
+		if got := owner.proxy.Counts()["GET nodes"] - before; got < 2 {
+			return fmt.Errorf("asked for %d times", got)
+		}
+		return nil
+	})
+	s.await("its key stays", names...)
+	s.server.DeleteNode(t, dead.name)
+	s.await("its key is gone", but(names, dead.name)...)
+}
+
 // An agent with another gossip key stays alone, and says why. Given the right one it finds the others without a restart.
 func TestAWrongGossipKeyHeals(t *testing.T) {
 	s := newScene(t, quick)
@@ -196,7 +219,7 @@ func TestNoGoroutineOfAnAgentStays(t *testing.T) {
 	name, other := s.node(), s.node()
 	s.create(name, other)
 	m := s.startAll(name, other)[0]
-	for range 5 {
+	for range 2 {
 		m.kill()
 		m.proxy.SetFault(nil)
 		m.start()

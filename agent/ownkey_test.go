@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,4 +180,49 @@ func TestASameNamedReplacement(t *testing.T) {
 	s.awaitMembers(1)
 	s.awaitSweeps(3)
 	s.await("the fresh entry stays", name, other)
+}
+
+// A stop that cannot find out at first whether its node is leaving asks on; where it never can, it says that the key is left.
+func TestAStopAsksWhetherTheNodeLeaves(t *testing.T) {
+	for name, patient := range map[string]bool{"an answer after a while": true, "none": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, quick)
+			defer s.dump()
+			leaver, other := s.node(), s.node()
+			s.create(leaver, other)
+			m := s.startAll(leaver)[0]
+			s.server.DeleteNode(t, leaver)
+			down := apiserver.On("GET nodes", apiserver.Refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "not now"))
+			if patient {
+				down = down.Times(7)
+			}
+			m.proxy.SetFault(down)
+			err := m.stop()
+			var left *KeysLeftError
+			if errors.As(err, &left) == patient || !patient && !strings.Contains(err.Error(), "could not be found out") {
+				t.Errorf("it ended with %v", err)
+			}
+			want := []string{other}
+			if !patient {
+				want = append(want, leaver)
+			}
+			if got := s.keys(); !sameKeys(got, want) {
+				t.Errorf("the keys are %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// A target that comes with a new configuration is looked at for an earlier node's entry as those at the start are.
+func TestAnEarlierNodesEntryInANewTarget(t *testing.T) {
+	s := newScene(t, quick)
+	defer s.dump()
+	name, other := s.node(), s.node()
+	s.create(other)
+	s.server.PatchStatus(t, s.resource, s.namespace, "shared", fmt.Sprintf(`{"status": {"nodes": {%q: {"uid": "of-the-earlier-node"}}}}`, name))
+	m := s.startAll(name)[0]
+	s.awaitSweeps(2)
+	s.options = ""
+	m.config("  nodeUIDPath: uid", quick)
+	s.await("the earlier node's entry is gone", other)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,10 +16,10 @@ import (
 const (
 	// keysAtOnce is how many of this node's keys are looked at or cleared at once.
 	keysAtOnce = 8
-	// readNodeTime bounds the question at a stop whether the node is leaving.
-	readNodeTime = 2 * time.Second
-	// listAgain is the pause after a list at a stop that failed; within the list are pauses of its own.
-	listAgain = 200 * time.Millisecond
+	// readNodeTime bounds the question at a stop whether the node is leaving: what then remains of status.ClearTimeout is for clearing.
+	readNodeTime = 6 * time.Second
+	// askAgain is the first pause after a question at a stop that failed; within the questions are pauses of their own.
+	askAgain = 200 * time.Millisecond
 	// incarnationResources is how many resources of a target an agent that starts looks at for an entry of an earlier node of its name. A
 	// target has a few as a rule; reading thousands in each of thousands of agents is not worth it.
 	incarnationResources = 20
@@ -33,6 +32,8 @@ type ownKeys struct {
 	client    *status.Client
 	log       *zap.Logger
 	recorded  func() error
+
+	configured chan struct{} // size 1: the targets may be others now
 }
 
 // An ownTarget is a target with what concerns a node's own key in it.
@@ -56,29 +57,51 @@ func (o *ownKeys) key(t *status.Target, resource types.NamespacedName) (*status.
 
 // clear clears the keys of all targets that say so, several at once. The error tells of each that is left.
 func (o *ownKeys) clear(ctx context.Context, targets []ownTarget) error {
-	var leaving status.Leaving
-	if slices.ContainsFunc(targets, func(t ownTarget) bool { return t.onStop.AsksForNode() }) {
-		asking, cancel := context.WithTimeout(ctx, readNodeTime)
-		defer cancel()
-		leaving = status.DecideLeaving(status.ReadOwnNode(asking, o.client, o.node, time.Now), o.uid)
-	}
+	leaving := sync.OnceValue(func() status.Leaving { return o.leaving(ctx) })
 	var clearing sync.WaitGroup
 	seats := make(chan struct{}, keysAtOnce)
 	failures := make([]error, len(targets))
 	for i, t := range targets {
-		d := status.DecideStop(t.onStop, leaving)
-		log := o.log.With(zap.String("target", t.Name), zap.String("reason", string(d.Reason)))
-		switch {
-		case !d.Clear:
-			log.Info("this node's key stays", zap.String("message", d.Message))
-		case t.Mode == status.Report:
-			log.Info("this node's key would be cleared, but the mode is Report", zap.String("message", d.Message))
-		default:
-			clearing.Go(func() { failures[i] = o.clearTarget(ctx, &t.Target, seats, log) })
-		}
+		clearing.Go(func() {
+			var l status.Leaving
+			if t.onStop.AsksForNode() {
+				l = leaving()
+			}
+			d := status.DecideStop(t.onStop, l)
+			log := o.log.With(zap.String("target", t.Name), zap.String("reason", string(d.Reason)))
+			switch {
+			case d.Reason == status.Unconfirmed && t.Mode != status.Report:
+				failures[i] = fmt.Errorf("this node's key in target %s stays: %s", t.Name, d.Message)
+			case !d.Clear:
+				log.Info("this node's key stays", zap.String("message", d.Message))
+			case t.Mode == status.Report:
+				log.Info("this node's key would be cleared, but the mode is Report", zap.String("message", d.Message))
+			default:
+				failures[i] = o.clearTarget(ctx, &t.Target, seats, log)
+			}
+		})
 	}
 	clearing.Wait()
 	return errors.Join(failures...)
+}
+
+// leaving tells whether the node is leaving. It asks until there is an answer, or no time is left to act on one.
+func (o *ownKeys) leaving(ctx context.Context) status.Leaving {
+	ctx, cancel := context.WithTimeout(ctx, readNodeTime)
+	defer cancel()
+	why := ""
+	for pause := askAgain; ; pause *= 2 {
+		node := status.ReadOwnNode(ctx, o.client, o.node, time.Now)
+		if ctx.Err() == nil || why == "" {
+			why = node.Why // what was answered says more than that the time was over
+		}
+		if node.Existence == status.Unproved {
+			node.Why = why
+		}
+		if node.Existence != status.Unproved || wait(ctx, pause) != nil {
+			return status.DecideLeaving(node, o.uid)
+		}
+	}
 }
 
 // clearTarget clears the keys in one target's resources, each in a seat.
@@ -118,14 +141,34 @@ func (o *ownKeys) resources(ctx context.Context, t *status.Target) ([]types.Name
 	for {
 		resources, err := status.Resources(ctx, o.client, t)
 		var failure *status.TargetError
-		if !errors.As(err, &failure) || failure.State != status.Unavailable || wait(ctx, listAgain) != nil {
+		if !errors.As(err, &failure) || failure.State != status.Unavailable || wait(ctx, askAgain) != nil {
 			return resources, err
 		}
 	}
 }
 
-// checkIncarnations looks, once after the agent has started, whether entries under this node's name were left by an earlier node
-// of that name, and clears those. It ends when every entry is judged.
+// runIncarnations checks each target once: those that are configured at the start, and those that come with a new configuration.
+func (o *ownKeys) runIncarnations(ctx context.Context, targets func() []ownTarget) {
+	checked := map[string]bool{}
+	for {
+		var fresh []ownTarget
+		for _, t := range targets() {
+			if id := fmt.Sprintf("%+v", t); !checked[id] {
+				checked[id] = true
+				fresh = append(fresh, t)
+			}
+		}
+		o.checkIncarnations(ctx, fresh)
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.configured:
+		}
+	}
+}
+
+// checkIncarnations looks whether entries under this node's name were left by an earlier node of that name, and clears those. It ends
+// when every entry is judged.
 func (o *ownKeys) checkIncarnations(ctx context.Context, targets []ownTarget) {
 	var checking sync.WaitGroup
 	for _, t := range targets {

@@ -76,11 +76,13 @@ type step struct {
 const overtime = 500 * time.Millisecond
 
 // take takes the steps one after the other, each within its limit whatever it does, and logs each. All are taken, also when one
-// fails.
-func take(steps []step, log *zap.Logger) {
-	for _, s := range steps {
+// fails. It returns their errors, in the same order.
+func take(steps []step, log *zap.Logger) []error {
+	failures := make([]error, len(steps))
+	for i, s := range steps {
 		begun := time.Now()
 		err := s.take()
+		failures[i] = err
 		fields := []zap.Field{zap.String("step", s.name), zap.Duration("took", time.Since(begun).Round(time.Millisecond))}
 		if err != nil {
 			log.Warn("stopping: not done", append(fields, zap.Error(err))...)
@@ -88,6 +90,7 @@ func take(steps []step, log *zap.Logger) {
 		}
 		log.Info("stopping", fields...)
 	}
+	return failures
 }
 
 func (s step) take() error {

@@ -20,13 +20,18 @@ func TestStepsAreBoundedAndAllTaken(t *testing.T) {
 		release := make(chan struct{})
 		defer close(release)
 		begun := time.Now()
-		take([]step{
+		failures := take([]step{
 			{"quick", time.Second, func(context.Context) error { return nil }},
 			{"obedient", time.Second, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
 			{"deaf", time.Second, func(context.Context) error { <-release; return nil }},
 			{"failing", time.Second, func(context.Context) error { return errors.New("on fire") }},
 			{"last", time.Second, func(context.Context) error { return nil }},
 		}, zap.New(core))
+		for i, failed := range []bool{false, true, true, true, false} {
+			if failures[i] != nil != failed {
+				t.Errorf("step %d: %v", i, failures[i])
+			}
+		}
 		if took := time.Since(begun); took != 2*time.Second+overtime {
 			t.Errorf("it took %s", took)
 		}

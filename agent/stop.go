@@ -10,6 +10,9 @@ import (
 	"github.com/unstale/unstale/status"
 )
 
+// StopTimeout is longer than a stop takes, whatever the API server and the other agents do.
+const StopTimeout = 25 * time.Second
+
 // stop ends what runs, in this order, each step within its time whatever happens:
 //
 //   - not ready, and leaving: nobody waits for this agent any more, and others own its resources from now on;
@@ -21,8 +24,8 @@ import (
 // The error is a *KeysLeftError if keys are left.
 func (a *Agent) stop(running *parts) error {
 	a.log.Info("stopping: this takes 20 seconds at most; a second signal ends it at once")
-	var left error
-	take([]step{
+	const keys = 2 // the step that clears them
+	failures := take([]step{
 		{"say that this agent leaves", time.Second, func(context.Context) error {
 			a.setPhase("stopping")
 			if a.cluster != nil {
@@ -34,10 +37,7 @@ func (a *Agent) stop(running *parts) error {
 			return errors.Join(
 				running.reload.end(ctx), running.sweeps.end(ctx), running.incarnations.end(ctx), running.health.end(ctx), running.report.end(ctx))
 		}},
-		{"clear this node's keys", status.ClearTimeout, func(ctx context.Context) error {
-			left = a.clearKeys(ctx)
-			return left
-		}},
+		{"clear this node's keys", status.ClearTimeout, a.clearKeys},
 		{"end publishing", time.Second, running.publisher.end},
 		{"leave gossip", gossip.LeaveTimeout + time.Second, func(context.Context) error {
 			if running.gossip == nil {
@@ -48,8 +48,8 @@ func (a *Agent) stop(running *parts) error {
 		{"send events", time.Second, running.events.end},
 		{"close HTTP", 2 * time.Second, running.http.end},
 	}, a.log)
-	if left != nil {
-		return &KeysLeftError{left}
+	if failures[keys] != nil {
+		return &KeysLeftError{failures[keys]}
 	}
 	return nil
 }

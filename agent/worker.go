@@ -19,6 +19,7 @@ type worker struct {
 	evidence *evidence
 	slots    slots
 	seated   bool // it has a slot; only its own goroutine knows
+	doubtful int  // Nodes that the last pass had to ask for, since their agents left, and that exist; likewise
 	log      *zap.Logger
 	// told hears what each pass found; it runs on the worker's goroutine.
 	told func(ctx context.Context, u *unit, report status.TargetReport, took time.Duration)
@@ -85,14 +86,26 @@ func (w *worker) pass(ctx context.Context, leaving int) (status.TargetReport, bo
 	}
 	defer w.stand()
 	w.evidence.listHourly(ctx, w.log)
-	w.evidence.listForMany(ctx, leaving, w.log)
+	w.evidence.listForMany(ctx, max(leaving, w.doubtful), w.log)
 	begun := time.Now()
 	report := w.sweeper.Sweep(ctx)
 	if ctx.Err() != nil {
 		return report, false
 	}
 	w.told(ctx, &w.unit, report, time.Since(begun))
-	w.evidence.listForMany(ctx, report.Count(status.Wait), w.log)
+	waiting := 0
+	w.doubtful = 0
+	for f := range report.All() {
+		switch {
+		case f.Verdict == status.Wait && f.Reason != status.Changed: // what changes is written by somebody who lives
+			waiting++
+		case f.Reason == status.NodeExists:
+			if k := w.evidence.Known(f.Key); !k.Member && !k.Listed {
+				w.doubtful++
+			}
+		}
+	}
+	w.evidence.listForMany(ctx, waiting, w.log)
 	return report, true
 }
 

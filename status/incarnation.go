@@ -26,6 +26,9 @@ const (
 	clockTrust = olderThanNode / 2
 )
 
+// firstKubernetes is when Kubernetes was made public. An earlier time in an entry was never set (year 1, 1970), or set by a clock that was not.
+var firstKubernetes = time.Date(2014, time.June, 6, 0, 0, 0, 0, time.UTC)
+
 // IncarnationEvidence is all that a decision on a node's own key depends on.
 type IncarnationEvidence struct {
 	Node OwnNode // read after the entry was
@@ -44,7 +47,7 @@ type IncarnationEvidence struct {
 //	an entry has the Node's UID                    Keep    SameIncarnation
 //	something cannot be read                       Keep    AgeUnknown
 //	an entry has a UID, and none the Node's        Remove  EarlierIncarnation
-//	no time, or one that cannot be read            Keep    AgeUnknown
+//	no time, one that cannot be read or was not set Keep   AgeUnknown
 //	a time less than 10 minutes before the Node    Keep    SameIncarnation
 //	this node's clock is or was off                Keep    ClockDoubtful
 //	not unchanged for a grace since the start      Wait    Waiting or Changed
@@ -87,6 +90,9 @@ func DecideIncarnation(e IncarnationEvidence) Decision {
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
 			return Decision{Keep, AgeUnknown, fmt.Sprintf("cannot tell how old the entry is: its time %q is not RFC 3339", text)}
+		}
+		if at.Before(firstKubernetes) {
+			return Decision{Keep, AgeUnknown, fmt.Sprintf("cannot tell how old the entry is: its time %q was never set", text)}
 		}
 		if at.After(newest) {
 			newest = at

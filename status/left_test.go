@@ -57,7 +57,8 @@ func (s *leftScene) knows(what string, want Knowledge) {
 	}
 }
 
-// That a Node was there before its agent left speaks for it no more; what was begun before then says nothing of it either.
+// That a Node was there before its agent left speaks for it no more; what was begun before then says nothing of it either. And machines die
+// before their Nodes are deleted, so that it is there soon after does not mean that it stays.
 func TestNodesLeft(t *testing.T) {
 	there := Knowledge{Listed: true, Seen: true}
 	t.Run("listed before", func(t *testing.T) {
@@ -71,9 +72,41 @@ func TestNodesLeft(t *testing.T) {
 	})
 	t.Run("listed since", func(t *testing.T) {
 		s := newLeftScene(t)
+		at := s.leave()
+		s.list()
+		s.knows("listed since", Knowledge{Seen: true, Left: at})
+		if answer, asked := s.asks(0); asked || answer.Existence != Exists {
+			t.Errorf("%+v, asked: %t; the list had it", answer, asked)
+		}
+		s.tick(ListFresh)
+		if answer, asked := s.asks(0); !asked || answer.Existence != Exists {
+			t.Errorf("%+v, asked: %t; the list is old", answer, asked)
+		}
+		s.knows("read since", Knowledge{Seen: true, Left: at})
+		s.tick(at.Add(leftDoubt - 1).Sub(s.sweeper.Now()))
+		s.list()
+		s.knows("listed too soon", Knowledge{Seen: true, Left: at})
+		s.tick(1)
+		s.list()
+		s.knows("listed long after", there)
+	})
+	t.Run("a list that lacks it", func(t *testing.T) {
+		s := newLeftScene(t)
 		s.leave()
 		s.list()
-		s.knows("listed since", there)
+		s.server.DeleteNode(t, s.node)
+		s.list()
+		if answer, asked := s.asks(0); !asked || answer.Existence != Gone {
+			t.Errorf("%+v, asked: %t; the last list lacks it", answer, asked)
+		}
+	})
+	t.Run("left after the list", func(t *testing.T) {
+		s := newLeftScene(t)
+		s.list()
+		s.leave()
+		if answer, asked := s.asks(0); !asked || answer.Existence != Exists {
+			t.Errorf("%+v, asked: %t; the list is of before", answer, asked)
+		}
 	})
 	t.Run("while a list was read", func(t *testing.T) {
 		s := newLeftScene(t)
@@ -88,8 +121,9 @@ func TestNodesLeft(t *testing.T) {
 		if got := s.nodes.ListedAt(); !got.Equal(begun) {
 			t.Errorf("listed at %v, want when it began, %v", got, begun)
 		}
+		s.tick(leftDoubt)
 		s.list()
-		s.knows("the next list", there)
+		s.knows("a list long after", there)
 	})
 	t.Run("a list that fails", func(t *testing.T) {
 		s := newLeftScene(t)
@@ -105,11 +139,11 @@ func TestNodesLeft(t *testing.T) {
 	})
 	t.Run("read since", func(t *testing.T) {
 		s := newLeftScene(t)
-		s.leave()
+		at := s.leave()
 		if answer, _ := s.asks(0); answer.Existence != Exists {
 			t.Fatalf("%+v", answer)
 		}
-		s.knows("read since", there)
+		s.knows("read since", Knowledge{Seen: true, Left: at})
 		if _, asked := s.asks(time.Hour); asked {
 			t.Error("it was asked for again, although nothing happened since")
 		}
@@ -125,7 +159,7 @@ func TestNodesLeft(t *testing.T) {
 		if _, asked := s.asks(time.Hour); !asked {
 			t.Error("an answer that may be of before was taken")
 		}
-		s.knows("the next answer", there)
+		s.knows("the next answer", Knowledge{Seen: true, Left: at})
 	})
 	t.Run("after it was read", func(t *testing.T) {
 		s := newLeftScene(t)
@@ -148,7 +182,7 @@ func TestNodesLeft(t *testing.T) {
 		if answer, asked := s.asks(time.Hour); !asked || answer.Existence != Exists {
 			t.Errorf("%+v, asked: %t; the answer of before was taken", answer, asked)
 		}
-		s.knows("it is back", there)
+		s.knows("it is back", Knowledge{Seen: true, Left: at})
 	})
 	t.Run("listed, and gone since", func(t *testing.T) {
 		s := newLeftScene(t)
@@ -161,6 +195,7 @@ func TestNodesLeft(t *testing.T) {
 		s.node = apiserver.Unique("gone")
 		at := s.leave()
 		s.knows("it left", Knowledge{Left: at})
+		s.tick(leftDoubt)
 		s.list()
 		s.knows("a list lacks it", Knowledge{})
 	})

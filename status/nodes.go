@@ -30,6 +30,11 @@ const (
 	askPatience = 500 * time.Millisecond
 	// proofTries is how many Nodes known to exist are asked for until one answers.
 	proofTries = 3
+	// leftDoubt is how long after a member left the existence of its Node says nothing of the time to come: machines die first, and
+	// controllers delete their Nodes minutes later.
+	leftDoubt = 10 * time.Minute
+	// ListFresh is how long a list answers for the Nodes in it.
+	ListFresh = time.Minute
 )
 
 // Nodes knows which Nodes exist, as far as the API server was asked. It is safe for concurrent use.
@@ -42,8 +47,8 @@ type Nodes struct {
 
 	mu       sync.Mutex
 	listedAt time.Time             // when the last complete list began; guarded by mu
-	left     map[string]time.Time  // when a member of that name left or died, if it was not listed or read since; guarded by mu
-	listed   map[string]bool       // at the last complete list, or read since; guarded by mu
+	left     map[string]time.Time  // when a member of that name left or died, if no list was begun leftDoubt later; guarded by mu
+	listed   map[string]time.Time  // when the last list with it began, or it was asked for since; not from before it left; guarded by mu
 	gone     map[string]bool       // proved to be gone and not seen since; guarded by mu
 	seen     map[string]bool       // ever listed or read by this process; guarded by mu
 	recent   map[string]NodeAnswer // the last proven answers; guarded by mu
@@ -53,7 +58,7 @@ type Nodes struct {
 func NewNodes(client *Client) *Nodes {
 	return &Nodes{
 		client: client, Now: time.Now,
-		left: map[string]time.Time{}, listed: map[string]bool{}, gone: map[string]bool{}, seen: map[string]bool{}, recent: map[string]NodeAnswer{},
+		left: map[string]time.Time{}, listed: map[string]time.Time{}, gone: map[string]bool{}, seen: map[string]bool{}, recent: map[string]NodeAnswer{},
 	}
 }
 
@@ -67,20 +72,16 @@ func (n *Nodes) List(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listedAt = begun
-	n.listed = make(map[string]bool, len(objects))
+	n.listed = make(map[string]time.Time, len(objects))
 	clear(n.recent)
 	clear(n.gone)
 	for _, o := range objects {
 		n.seen[o.Name] = true
 		if !n.left[o.Name].After(begun) {
-			n.listed[o.Name] = true
+			n.listed[o.Name] = begun
 		}
 	}
-	for name, at := range n.left {
-		if !at.After(begun) {
-			delete(n.left, name)
-		}
-	}
+	maps.DeleteFunc(n.left, func(_ string, at time.Time) bool { return begun.Sub(at) >= leftDoubt })
 	return nil
 }
 
@@ -91,7 +92,8 @@ func (n *Nodes) ListedAt() time.Time {
 	return n.listedAt
 }
 
-// Left tells that a member of that name left or died: that its Node was there before then counts no more.
+// Left tells that a member of that name left or died. That its Node was there before then counts no more, and that it is there soon
+// afterwards does not mean that it stays: until a list that begins leftDoubt later has it, it wants to be asked for again and again.
 func (n *Nodes) Left(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,7 +106,9 @@ func (n *Nodes) Left(name string) {
 func (n *Nodes) Known(name string) Knowledge {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return Knowledge{Listed: n.listed[name], NodeGone: n.gone[name], Left: n.left[name], Seen: n.seen[name]}
+	_, listed := n.listed[name]
+	_, left := n.left[name]
+	return Knowledge{Listed: listed && !left, NodeGone: n.gone[name], Left: n.left[name], Seen: n.seen[name]}
 }
 
 // Confirm asks for each of the Nodes now, a quorum read of its metadata, and afterwards for a Node that is known to exist:
@@ -135,8 +139,11 @@ func (n *Nodes) recentAnswers(names []string, fresh time.Duration) (known map[st
 	known = map[string]NodeAnswer{}
 	now := n.Now()
 	for _, name := range names {
+		listed, there := n.listed[name]
 		if answer, ok := n.recent[name]; ok && now.Sub(answer.At) < fresh {
 			known[name] = answer
+		} else if there && listed.Equal(n.listedAt) && !n.left[name].IsZero() && now.Sub(listed) < ListFresh {
+			known[name] = NodeAnswer{Existence: Exists, At: listed} // where many left at once a list was made on their account
 		} else {
 			unknown = append(unknown, name)
 		}
@@ -285,8 +292,7 @@ func (n *Nodes) learn(answers map[string]NodeAnswer) {
 			n.seen[name] = true
 			delete(n.gone, name)
 			if answer.At.After(n.left[name]) {
-				n.listed[name] = true
-				delete(n.left, name)
+				n.listed[name] = answer.At
 			}
 		case Gone:
 			n.gone[name] = true

@@ -398,7 +398,11 @@ func (k *OwnKey) clearWhatIsSeen(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case len(k.view.Entries) == 0 || theirs:
+	case theirs:
+		k.Log.Warn("not removed: the entry is another's, since this agent published another one or the Node of this name is another one now",
+			zap.String("key", k.node), zap.String("reason", string(NodeReplaced)))
+		return k.unlessUnsettled()
+	case len(k.view.Entries) == 0:
 		return k.unlessUnsettled()
 	}
 	return k.remove(ctx, OwnKeyCleared)

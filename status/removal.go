@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 )
@@ -19,9 +21,13 @@ type removalResult struct {
 	why     string    // for again
 }
 
-// remove takes the entries out of r by one guarded patch. It never sends the patch again by itself: what it relies on would have to
+// writeTime is how much longer than maxAnswerAge after the Nodes were asked for a write may take effect.
+const writeTime = time.Second
+
+// remove takes the entries out of r by one guarded patch, which takes effect before the proof, from the time proved, has grown too old: the
+// server gives it up with us. It never sends the patch again by itself: what it relies on would have to
 // be confirmed again, so the caller decides anew.
-func (p *pass) remove(ctx context.Context, r *Resource, entries []Entry) (removalResult, error) {
+func (p *pass) remove(ctx context.Context, r *Resource, entries []Entry, proved time.Time) (removalResult, error) {
 	log := p.log.With(zap.String("namespace", r.Namespace), zap.String("name", r.Name))
 	for _, e := range entries {
 		// Before the write, so that nothing is lost whatever happens in it.
@@ -33,11 +39,18 @@ func (p *pass) remove(ctx context.Context, r *Resource, entries []Entry) (remova
 			return removalResult{}, fmt.Errorf("nothing was removed from %s, because the log with what puts it back cannot be written: %w", r.NamespacedName, err)
 		}
 	}
+	left := (maxAnswerAge + writeTime - p.Now().Sub(proved)).Truncate(time.Millisecond)
+	if left <= 0 {
+		log.Info("not removed; looking again: the proof that the Nodes are gone is too old to act on")
+		return removalResult{next: r, again: true, why: "the proof that the Nodes are gone grew too old before the write"}, nil
+	}
 	patch := encode(removal(r, p.target.Paths, entries))
-	body, err := p.client.bytes(ctx, request{
+	writing, cancel := context.WithTimeout(ctx, left) // also while the client waits for its turn
+	body, err := p.client.bytes(writing, request{
 		verb: "patch", resource: p.target.Resource, namespace: r.Namespace, name: r.Name, subresource: "status",
-		accept: acceptJSON, contentType: "application/json-patch+json", body: patch, attempts: 1,
+		query: url.Values{"timeout": {left.String()}}, accept: acceptJSON, contentType: "application/json-patch+json", body: patch, attempts: 1,
 	})
+	cancel()
 	if err == nil {
 		log.Info("removed", zap.Int("entries", len(entries)))
 		next, err := p.parse(r.NamespacedName, body)

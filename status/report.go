@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -87,24 +88,33 @@ func (t *TargetReport) worsen(state State, message string) {
 // Count is how many findings have that verdict.
 func (t *TargetReport) Count(verdict Verdict) int {
 	n := 0
-	for _, r := range t.Resources {
-		for _, f := range r.Findings {
-			if f.Verdict == verdict {
-				n++
-			}
+	for f := range t.All() {
+		if f.Verdict == verdict {
+			n++
 		}
 	}
 	return n
 }
 
+// All are the findings of all resources.
+func (t *TargetReport) All() iter.Seq[Finding] {
+	return func(yield func(Finding) bool) {
+		for _, r := range t.Resources {
+			for _, f := range r.Findings {
+				if !yield(f) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Waiting are the keys whose verdict is Wait.
 func (t *TargetReport) Waiting() []string {
 	var keys []string
-	for _, r := range t.Resources {
-		for _, f := range r.Findings {
-			if f.Verdict == Wait {
-				keys = append(keys, f.Key)
-			}
+	for f := range t.All() {
+		if f.Verdict == Wait {
+			keys = append(keys, f.Key)
 		}
 	}
 	return keys

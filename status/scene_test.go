@@ -52,6 +52,7 @@ func newScene(t *testing.T, n int, text string, at ...KeyPath) *scene {
 	for range n {
 		s.existing = append(s.existing, apiserver.Unique("node"))
 	}
+	slices.Sort(s.existing) // as findings are: node-10 comes before node-9
 	s.server.CreateNodes(t, s.existing...)
 	s.create(text)
 	s.proxy = s.server.Proxy(t)

@@ -249,7 +249,7 @@ func (p *pass) resource(ctx context.Context, r *Resource) (report ResourceReport
 		if p.kind != enforce || len(batch.removals) == 0 {
 			return report
 		}
-		result, err := p.remove(ctx, r, batch.removals)
+		result, err := p.remove(ctx, r, batch.removals, batch.proved)
 		if len(result.removed) > 0 {
 			report.Removed += len(result.removed)
 			removed = append(removed, p.markRemoved(batch.findings, result.removed)...)
@@ -333,7 +333,8 @@ func (p *pass) aliveElsewhere(ctx context.Context) bool {
 type batch struct {
 	findings []Finding
 	removals []Entry
-	waiting  int // keys that only the batch's size keeps; 0 also where going on would be wrong
+	proved   time.Time // when the first of their Nodes was asked for
+	waiting  int       // keys that only the batch's size keeps; 0 also where going on would be wrong
 }
 
 // decide gives each key of r its verdict, and asks for the Nodes of those that need it: as many as one batch may remove.
@@ -398,6 +399,9 @@ func (p *pass) decide(ctx context.Context, r *Resource) batch {
 		switch {
 		case d.Verdict == Remove:
 			b.removals = append(b.removals, entries[key]...)
+			if at := e.Node.At; b.proved.IsZero() || at.Before(b.proved) {
+				b.proved = at
+			}
 			entriesLeft -= len(entries[key])
 		case len(entries[key]) > MaxRemovalsLimit:
 			p.report.worsen(Invalid, fmt.Sprintf("%s has %d entries of %s, more than one write can remove; remove them by hand",

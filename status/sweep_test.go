@@ -796,6 +796,50 @@ func TestProofIsYoungAtTheWrite(t *testing.T) {
 	})
 }
 
+// A write that is held up, on its way or by the server, is given up before the proof is too old: a Node may be back by then.
+func TestAWriteTakesEffectInTimeOrNotAtAll(t *testing.T) {
+	t.Run("held up on its way", func(t *testing.T) {
+		s := newScene(t, 1, `{nodes: {KEEP0: 1, back: 1}}`, paths("status.nodes")...)
+		patch := "PATCH widgets." + s.target.Resource.Group + "/status"
+		begun := time.Now()
+		report := s.sweep(func() {
+			s.proxy.SetFault(apiserver.On(patch, &apiserver.Fault{Before: func(*http.Request) {
+				s.server.CreateNode(t, "back", nil)
+				s.tick(maxAnswerAge + writeTime)
+			}, Hang: true}).Times(1))
+		})
+		if took := time.Since(begun); took >= requestTimeout {
+			t.Errorf("it took %s", took)
+		}
+		s.equal("verdicts", s.verdicts(report), "back=Keep/NodeExists KEEP0=Keep/NodeExists")
+		s.equal("left", s.left(), `{"KEEP0":1,"back":1}`)
+		sent := s.proxy.Matching(patch)
+		if limit, err := time.ParseDuration(sent[0].Query.Get("timeout")); err != nil || limit <= 0 || limit > maxAnswerAge+writeTime {
+			t.Errorf("the server may take %q, %v", sent[0].Query.Get("timeout"), err)
+		}
+	})
+	t.Run("held up here", func(t *testing.T) {
+		s := newScene(t, 1, `{nodes: {KEEP0: 1, old: 1}}`, paths("status.nodes")...)
+		s.sweeper.Recorded = func() error { s.tick(maxAnswerAge + writeTime); return nil }
+		s.state(s.sweep(), Unavailable, "grew too old before the write")
+		s.equal("left", s.left(), `{"KEEP0":1,"old":1}`)
+		if n := len(s.proxy.Matching("PATCH widgets." + s.target.Resource.Group + "/status")); n != 0 {
+			t.Errorf("%d writes", n)
+		}
+	})
+	t.Run("the oldest proof counts", func(t *testing.T) {
+		s := newScene(t, 1, `{nodes: {KEEP0: 1, gone-a: 1, gone-b: 1}}`, paths("status.nodes")...)
+		s.sweep(func() {
+			s.proxy.SetFault(apiserver.On("GET nodes", &apiserver.Fault{Before: func(*http.Request) { s.tick(500 * time.Millisecond) }}))
+		})
+		s.equal("left", s.left(), `{"KEEP0":1}`)
+		limit, _ := time.ParseDuration(s.proxy.Matching("PATCH widgets." + s.target.Resource.Group + "/status")[0].Query.Get("timeout"))
+		if limit > maxAnswerAge {
+			t.Errorf("the server may take %s, as though the proof were younger than a second", limit)
+		}
+	})
+}
+
 // Many resources with keys of the same Nodes cost as many requests for Nodes as one.
 func TestNodesAreAskedForOnceForManyResources(t *testing.T) {
 	s := newScene(t, 1, `{nodes: {KEEP0: 1, gone-a: 1, gone-b: 1}}`, paths("status.nodes")...)

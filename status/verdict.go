@@ -64,7 +64,7 @@ type NodeAnswer struct {
 	Pinged    bool      // a member of that name answered a direct ping just now
 }
 
-// maxAnswerAge is how old the proof that a Node is gone may be when its key is removed. Asking for one Node takes 3.5 s at most
+// maxAnswerAge is how old the proof that a Node is gone may be when the removal of its key is decided; the write has until writeTime later. Asking for one Node takes 3.5 s at most
 // (see askTimeout), so one that hangs does not make the others' answers too old.
 const maxAnswerAge = 5 * time.Second
 

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +14,7 @@ import (
 )
 
 func newAgent() *cobra.Command {
-	var config, node, role, kubeconfig, context, logFormat string
+	var config, node, role, kubeconfig, kubeContext, logFormat string
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run on a node and keep the configured targets clean, together with the other nodes' agents",
@@ -46,7 +48,7 @@ wrong; 4 if a stop left a key of this node behind; 128 and the signal's number i
 			if err != nil {
 				return err
 			}
-			in := inputs{kubeconfig: kubeconfig, context: context}
+			in := inputs{kubeconfig: kubeconfig, context: kubeContext}
 			api, err := in.restConfig()
 			if err != nil {
 				return err
@@ -58,6 +60,10 @@ wrong; 4 if a stop left a key of this node behind; 128 and the signal's number i
 			if err != nil {
 				return usageError(err)
 			}
+			context.AfterFunc(cmd.Context(), func() {
+				// A stop takes less, unless its log cannot be written because nobody reads the pipe it goes to.
+				time.AfterFunc(agent.StopTimeout, func() { os.Exit(exitKeysLeft) })
+			})
 			err = a.Run(cmd.Context())
 			var left *agent.KeysLeftError
 			if errors.As(err, &left) {
@@ -71,7 +77,7 @@ wrong; 4 if a stop left a key of this node behind; 128 and the signal's number i
 	f.StringVar(&node, "node", "", "`name` of the Node that this agent runs on; default: $NODE_NAME")
 	f.StringVar(&role, "role", "agent", "agent, or pruner on control-plane nodes")
 	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: the pod's service account, $KUBECONFIG or ~/.kube/config")
-	f.StringVar(&context, "context", "", "`context` of the kubeconfig; default: its current one")
+	f.StringVar(&kubeContext, "context", "", "`context` of the kubeconfig; default: its current one")
 	f.StringVar(&logFormat, "log-format", "json", "log on standard error as json or console")
 	return cmd
 }

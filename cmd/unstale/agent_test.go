@@ -42,8 +42,8 @@ func TestAgentWithoutAKey(t *testing.T) {
 	runProgram(t, "agent", "--config", config, "--node", "n", "--kubeconfig", apiserver.Shared(t).Kubeconfig).want(t, exitFailed, "unstale keygen")
 }
 
-// startAgent starts an agent of a new node behind the proxy, and returns when it works. wait waits for its end.
-func startAgent(t *testing.T, ip string, proxy *apiserver.Proxy) (cmd *exec.Cmd, log *watched, wait func()) {
+// agentCommand runs an agent of a new node behind the proxy.
+func agentCommand(t *testing.T, ip string, proxy *apiserver.Proxy) *exec.Cmd {
 	t.Helper()
 	node := apiserver.Unique("node")
 	apiserver.Shared(t).CreateNodes(t, node)
@@ -53,7 +53,13 @@ func startAgent(t *testing.T, ip string, proxy *apiserver.Proxy) (cmd *exec.Cmd,
 	}
 	config := writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\ngossip: {bindAddress: "+ip+", keyFile: "+key+"}\n"+
 		"http: {debugAddress: \"\", metricsAddress: \"\"}\n")
-	cmd = command(t, "agent", "--config", config, "--node", node, "--kubeconfig", proxy.Kubeconfig(t), "--log-format", "console")
+	return command(t, "agent", "--config", config, "--node", node, "--kubeconfig", proxy.Kubeconfig(t), "--log-format", "console")
+}
+
+// startAgent starts an agent, and returns when it works. wait waits for its end.
+func startAgent(t *testing.T, ip string, proxy *apiserver.Proxy) (cmd *exec.Cmd, log *watched, wait func()) {
+	t.Helper()
+	cmd = agentCommand(t, ip, proxy)
 	log = &watched{lines: map[string]chan struct{}{}}
 	cmd.Stderr = log
 	applied := log.line("configuration applied")
