@@ -33,6 +33,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 			documented = append(documented, row[1])
 		}
 		slices.Sort(documented)
+		documented = slices.Compact(documented) // a reason may stand for two rows
 		var want []string
 		for _, file := range part.files {
 			want = append(want, constants(t, file, part.typeName)...)

@@ -2,6 +2,9 @@ package status
 
 import (
 	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,5 +134,43 @@ func TestDecideAgreesWithPlainWords(t *testing.T) {
 	}
 	if removed < 1000 {
 		t.Errorf("only %d of the drawn keys could be removed: the test compares little", removed)
+	}
+}
+
+// docs/reasons.md has the rows in the order in which they apply: with all that speaks for each row at once the first one decides, without what
+// speaks for that the second, and so on.
+func TestTheFirstReasonThatAppliesIsTheFirstInTheDocument(t *testing.T) {
+	e := Evidence{
+		Key: "gone", Known: Knowledge{Seen: true}, Candidate: Candidate{Since: noon.Add(-time.Hour), Looks: 2}, Node: NodeAnswer{Existence: Gone, At: noon},
+		Grace: time.Minute, Now: noon,
+	}
+	want := []Reason{Decide(e).Reason}
+	for _, speak := range []func(){ // for one row after the other, from the last
+		func() { e.Full = true },
+		func() { e.Known.Seen = false },
+		func() { e.Held = true },
+		func() { e.Node.Pinged = true },
+		func() { e.Node.At = noon.Add(-time.Hour) },
+		func() { e.Candidate.Since = noon },
+		func() { e.Candidate.Changed = true },
+		func() { e.Kept = true },
+		func() { e.Known.Listed = true },
+		func() { e.Known.Member = true },
+		func() { e.Key = "No_Node" },
+		func() { e.Key = "" },
+	} {
+		speak()
+		want = append([]Reason{Decide(e).Reason}, want...)
+	}
+	text, err := os.ReadFile("../docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []Reason
+	for _, row := range regexp.MustCompile("(?m)^\\| (?:Keep|Wait|Remove) \\| `(\\w+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		documented = append(documented, Reason(row[1]))
+	}
+	if !slices.Equal(documented, want) {
+		t.Errorf("documented %v\nin the code %v", documented, want)
 	}
 }

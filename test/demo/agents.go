@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -88,27 +89,27 @@ func (f *fleet) close() {
 	for name, cmd := range f.agents {
 		_ = cmd.Process.Kill() // it may have ended
 		<-f.ended[name]
+		delete(f.agents, name)
 	}
 }
 
 // say shows the lines of an agent's log that have a word.
-func (f *fleet) say(name string, words ...string) error {
-	text, err := os.ReadFile(f.log(name))
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(text)) {
-		for _, word := range words {
-			if strings.Contains(line, word) {
-				if len(line) > 150 {
-					line = line[:150] + "…\n"
-				}
-				fmt.Printf("      %s: %s", name, line)
-				break
-			}
+func (f *fleet) say(name, word string) error {
+	said := false
+	err := f.lines(name, func(line string) {
+		if !strings.Contains(line, word) {
+			return
 		}
+		said = true
+		if len(line) > 150 {
+			line = line[:150] + "…\n"
+		}
+		fmt.Printf("      %s: %s", name, line)
+	})
+	if err == nil && !said {
+		err = fmt.Errorf("the agent of %s logged nothing of %q", name, word)
 	}
-	return nil
+	return err
 }
 
 // publishing waits until each of the agents has its key in the SweepReport.
@@ -127,20 +128,61 @@ func (c *cluster) publishing(ctx context.Context, names []string) error {
 	})
 }
 
-// owner is the agent that keeps the policy clean, by the SweepReport.
-func (c *cluster) owner(ctx context.Context) (owner string, err error) {
+// owner is the agent that keeps the policy clean: the only one that logged last that it owns it. (The SweepReport says so too, within a minute.)
+func (f *fleet) owner(ctx context.Context) (owner string, err error) {
 	err = retry(ctx, "find the owner", func() error {
-		targets, err := c.reported(ctx, "targets")
-		if err != nil {
-			return err
+		var owners []string
+		for name := range f.agents {
+			owns := false
+			err := f.lines(name, func(line string) {
+				if slices.Contains(strings.Fields(line), "target="+target) {
+					owns = (owns || strings.Contains(line, " owns ")) && !strings.Contains(line, " no longer owns ")
+				}
+			})
+			if err != nil {
+				return err
+			}
+			if owns {
+				owners = append(owners, name)
+			}
 		}
-		entry, _ := targets[target].(map[string]any)
-		if owner, _ = entry["owner"].(string); owner == "" {
-			return errors.New("no owner is reported")
+		if len(owners) != 1 {
+			return fmt.Errorf("the owners are %v", owners)
 		}
+		owner = owners[0]
 		return nil
 	})
 	return owner, err
+}
+
+// remover is the agent that removed a departed node's key, by the logs.
+func (f *fleet) remover(key string) (string, error) {
+	for _, name := range living {
+		found := false
+		err := f.lines(name, func(line string) {
+			words := strings.Fields(line)
+			found = found || slices.Contains(words, "removing") && slices.Contains(words, "key="+key) && slices.Contains(words, "target="+target)
+		})
+		if err != nil {
+			return "", err
+		}
+		if found {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("no agent logged that it removes the key of %s", key)
+}
+
+// lines hands each line of an agent's log to a function.
+func (f *fleet) lines(name string, each func(line string)) error {
+	text, err := os.ReadFile(f.log(name))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		each(line)
+	}
+	return nil
 }
 
 func (c *cluster) reported(ctx context.Context, field string) (map[string]any, error) {

@@ -103,12 +103,14 @@ func run(ctx context.Context, program string, keep bool) (err error) {
 	fmt.Printf("\nAll as it should be, after %.0f s.\n", time.Since(begun).Seconds())
 
 	if keep {
-		fmt.Printf("\nThe API server runs until you press Enter (or Ctrl-C). Try:\n\n    kubectl --kubeconfig %[1]s get topologyawarepolicies -A -o yaml\n    %[2]s plan --all --config %[3]s --kubeconfig %[1]s\n",
+		agents.close()
+		fmt.Printf("\nThe agents are stopped. The API server runs until you press Enter (or Ctrl-C). Try:\n\n    kubectl --kubeconfig %[1]s get topologyawarepolicies -A -o yaml\n    %[2]s plan --all --config %[3]s --kubeconfig %[1]s\n",
 			server.Kubeconfig, program, config)
 		enter := make(chan struct{})
 		go func() {
-			bufio.NewReader(os.Stdin).ReadString('\n')
-			close(enter)
+			if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err == nil { // without a terminal, until a signal
+				close(enter)
+			}
 		}()
 		select {
 		case <-enter:

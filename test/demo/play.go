@@ -73,14 +73,19 @@ func (f *fleet) play(ctx context.Context, c *cluster) error {
 	if err := c.goes(ctx, departed...); err != nil {
 		return f.explain(err)
 	}
-	owner, err := c.owner(ctx)
+	remover, err := f.remover(departed[0])
 	if err != nil {
 		return f.explain(err)
 	}
-	fmt.Printf("    the owner is %s, by the SweepReport:\n", owner)
-	if err := f.say(owner, "removing"); err != nil {
+	fmt.Printf("    %s removed them, and logged what puts each back:\n", remover)
+	if err := f.say(remover, " removing "); err != nil {
 		return err
 	}
+	owner, err := f.owner(ctx)
+	if err != nil {
+		return f.explain(err)
+	}
+	fmt.Printf("    the owner of the policy is %s\n", owner)
 	others := slices.DeleteFunc(slices.Clone(living), func(name string) bool { return name == owner })
 
 	leaver := others[0]
@@ -127,6 +132,14 @@ func (f *fleet) play(ctx context.Context, c *cluster) error {
 	if err := c.goes(ctx, owner); err != nil {
 		return f.explain(err)
 	}
+	heir, err := f.remover(owner)
+	if err != nil {
+		return f.explain(err)
+	}
+	if heir == owner {
+		return f.explain(fmt.Errorf("the key of %s was removed by itself, although it was dead", owner))
+	}
+	fmt.Printf("    ✓ removed by %s, the next owner\n", heir)
 
 	step("What is left")
 	if err := c.show(ctx); err != nil {
