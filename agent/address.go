@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
@@ -79,4 +80,12 @@ func routeAddress(apiServer string) (netip.Addr, error) {
 		return netip.Addr{}, errors.New("the route to the API server has no local IP address")
 	}
 	return local.AddrPort().Addr().Unmap(), nil
+}
+
+// familyOf is the family of an address, in the words of EndpointSlices.
+func familyOf(address string) discoveryv1.AddressType {
+	if ip, err := netip.ParseAddr(address); err == nil && !ip.Unmap().Is4() {
+		return discoveryv1.AddressTypeIPv6
+	}
+	return discoveryv1.AddressTypeIPv4
 }

@@ -29,8 +29,10 @@ type Options struct {
 	API       *rest.Config
 	UserAgent string
 	Log       *zap.Logger
-	// Recorded tells whether all that was logged is safely written; what is not is not removed. Nil: nobody can tell.
-	Recorded func() error
+	// Recorded tells whether what was logged of a removal is written; otherwise nothing is removed. Nil: nobody can tell.
+	Recorded status.Recorder
+	// LogFailed is why the last write of the log failed, for readiness; nil after one that succeeded. Nil: nobody can tell.
+	LogFailed func() error
 
 	// For this package's tests.
 	ownsAll     bool
@@ -84,6 +86,9 @@ func New(options Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := gossip.CheckKeys(config.Gossip.KeyFile, config.Gossip.Insecure); err != nil {
+		return nil, err // told at once, not only when the API server has answered
+	}
 	if options.reloadEvery == 0 {
 		options.reloadEvery = reloadInterval
 	}
@@ -105,17 +110,20 @@ func New(options Options) (*Agent, error) {
 }
 
 // Run works until ctx ends, then stops in good order: see stop. It returns nil after a stop that left nothing behind, a
-// *KeysLeftError after one that did, and any other error when the agent could not start or go on.
+// *KeysLeftError after one that did, and any other error, which is logged, when the agent could not start or go on.
 func (a *Agent) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	var running parts
 	servers, err := listenHTTP(a.config.HTTP, a.options.Node, a.conditions, a.decisions, a.metrics)
 	if err != nil {
+		a.log.Error("the agent cannot start", zap.Error(err))
 		return err
 	}
 	running.http = begin("HTTP", failed, servers.Run)
 	running.events = begin("events", failed, a.events.Run)
-	if err = a.start(ctx, &running, failed); err == nil {
+	if err = a.start(ctx, &running, failed); err != nil {
+		a.log.Error("the agent cannot start", zap.Error(err))
+	} else if ctx.Err() == nil { // else it may have been told to stop before it came that far
 		a.setPhase("")
 		select {
 		case <-ctx.Done():
@@ -142,7 +150,7 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	if a.cluster, err = a.newCluster(label, config); err != nil {
 		return err
 	}
-	a.cluster.Handle(republishMessage, func(gossip.Message) { a.publisher.again() })
+	a.cluster.Handle(republishMessage, func(gossip.Message) { a.publishAgain() })
 	self := a.ownNode(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -152,7 +160,10 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	a.metrics.observe(a.cluster.Stats)
 	a.evidence = newEvidence(status.NewNodes(a.client), a.cluster, a.options.Node)
 	a.health = newHealth(a.kube.reachable, a.able, a.log)
-	a.ownKeys = &ownKeys{node: a.options.Node, uid: self.UID, client: a.client, log: a.log.Named("own-key"), recorded: a.options.Recorded, configured: make(chan struct{}, 1)}
+	a.ownKeys = &ownKeys{
+		node: a.options.Node, uid: self.UID, client: a.client, log: a.log.Named("own-key"), recorded: a.options.Recorded,
+		configured: make(chan struct{}, 1),
+	}
 	a.publisher = newPublisher(a.ownKeys, members, a.ownKeys.log)
 	a.passes = newPasses(a)
 	a.sweeps = &sweeps{
@@ -250,7 +261,9 @@ func (a *Agent) newCluster(label string, config *Configuration) (*gossip.Cluster
 	}
 	switch {
 	case g.Service != nil:
-		c.Peers = func(ctx context.Context) ([]string, error) { return a.kube.peers(ctx, *g.Service, g.Port) }
+		c.Peers = func(ctx context.Context) ([]string, error) {
+			return a.kube.peers(ctx, *g.Service, g.Port, familyOf(advertise))
+		}
 	case len(g.Peers) > 0:
 		c.Peers = func(context.Context) ([]string, error) { return g.Peers, nil }
 	default:
@@ -288,7 +301,7 @@ func (a *Agent) apply(c *Configuration) {
 	if c.Report.Name != "" {
 		units = append(units, unitsOf(c.reportTarget())...)
 	}
-	a.passes.configure(names)
+	a.passes.configure(targets)
 	a.report.use(c.Report.Name)
 	a.sweeps.configure(units, time.Duration(c.SweepInterval))
 	signal(a.ownKeys.configured)
@@ -323,6 +336,11 @@ func (a *Agent) conditions() []Condition {
 	conditions := []Condition{{Name: "started", OK: phase == "", Message: phase}}
 	if phase == "" {
 		conditions = append(conditions, a.health.condition())
+	}
+	if a.options.LogFailed != nil {
+		if err := a.options.LogFailed(); err != nil {
+			conditions = append(conditions, Condition{Name: "log", Message: "cannot be written, so nothing is removed: " + err.Error()})
+		}
 	}
 	if reload != nil { // said, but no reason to be taken for dead: the earlier configuration works
 		conditions = append(conditions, Condition{Name: "configuration", OK: true, Message: "the earlier one is in use: " + reload.Error()})

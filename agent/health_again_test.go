@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/status"
 )
 
-// A short outage ends soon, also after a long one: what the pause had grown to is forgotten with the first pass that succeeds.
-func TestProbesStartAnewAfterASuccess(t *testing.T) {
+// A short outage ends soon, also after a long one: what the pause had grown to is forgotten when the agent has been able for a while.
+func TestProbesStartAnewAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		h := newHealth(func(context.Context) error {
@@ -23,22 +23,32 @@ func TestProbesStartAnewAfterASuccess(t *testing.T) {
 			}
 			return nil
 		}, func(bool) {}, zap.NewNop())
+		h.set(true, "")
 		p := begin("health", nil, h.run)
 		defer p.end(t.Context())
-		bad := &status.TargetReport{State: status.Unavailable}
-		for range 3 {
+		outage := func(d time.Duration) {
 			down.Store(true)
-			h.passed(bad)
-			time.Sleep(time.Hour)
+			h.passed(&status.TargetReport{State: status.Unavailable})
+			time.Sleep(d)
 			down.Store(false)
-			time.Sleep(maxProbe)
-			h.passed(&status.TargetReport{State: status.OK})
-			h.passed(bad)
+		}
+		for range 3 {
+			outage(time.Hour)
+			time.Sleep(maxProbe + steady)
+			outage(time.Millisecond)
 			time.Sleep(firstProbe)
 			synctest.Wait()
 			if !h.condition().OK {
 				t.Errorf("after %s it has not asked", firstProbe)
 			}
+		}
+		outage(time.Hour)
+		time.Sleep(maxProbe)
+		outage(time.Millisecond)
+		time.Sleep(firstProbe)
+		synctest.Wait()
+		if h.condition().OK {
+			t.Errorf("soon after an outage it asked again within %s", firstProbe)
 		}
 	})
 }

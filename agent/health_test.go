@@ -50,36 +50,54 @@ func TestHealth(t *testing.T) {
 		expect("at first")
 		h.set(true, "")
 		h.passed(good)
-		h.passed(&status.TargetReport{State: status.Forbidden})
+		h.passed(&status.TargetReport{State: status.NotInstalled})
 		h.passed(&status.TargetReport{State: status.Unavailable, Resources: []status.ResourceReport{{}}})
 		expect("passes that reached the API server", "true")
 		time.Sleep(time.Hour)
 		if n := probes.Load(); n != 0 {
 			t.Errorf("%d probes while all is well", n)
 		}
+		for range 10 {
+			h.passed(bad)
+			h.passed(&status.TargetReport{State: status.Forbidden})
+			h.passed(good)
+			time.Sleep(time.Second)
+		}
+		expect("one target cannot be read, and the API server answers", "true")
+		if n := probes.Swap(0); n < 10 || n > 20 {
+			t.Errorf("%d probes after 20 passes that read nothing", n)
+		}
 
 		down.Store(true)
 		h.passed(bad)
-		expect("a pass that reached nothing", "true", "false")
-		if c := h.condition(); c.OK || c.Message != "no answer" {
+		expect("the API server does not answer", "true", "false")
+		if c := h.condition(); c.OK || c.Message != "down" {
 			t.Errorf("condition %+v", c)
 		}
 		time.Sleep(10 * time.Minute)
 		if n := probes.Load(); n < 20 || n > 50 {
 			t.Errorf("%d probes in 10 minutes", n)
 		}
+		h.passed(good)
+		expect("a pass reads something", "true", "false", "true")
+		h.passed(bad)
+		expect("and the next one nothing", "true", "false", "true", "false")
+		h.passed(&status.TargetReport{State: status.Forbidden})
+		expect("a pass that was refused says nothing of the API server", "true", "false", "true", "false")
 		down.Store(false)
 		time.Sleep(maxProbe)
-		expect("it is back", "true", "false", "true")
+		expect("it is back", "true", "false", "true", "false", "true")
 
-		// Probes succeed and passes do not: it must not come and go all the time.
-		h.passed(good)
+		// The way to the API server comes and goes, and probes see it only while it is there: the agent must not come and go with it.
 		mu.Lock()
 		said = nil
 		mu.Unlock()
 		begun := time.Now()
 		for time.Since(begun) < 10*time.Minute {
+			down.Store(true)
 			h.passed(bad)
+			synctest.Wait()
+			down.Store(false)
 			for !h.condition().OK {
 				time.Sleep(time.Second)
 			}
@@ -88,6 +106,25 @@ func TestHealth(t *testing.T) {
 		defer mu.Unlock()
 		if len(said) > 2*50 {
 			t.Errorf("%d changes in 10 minutes", len(said))
+		}
+	})
+}
+
+// A pass that reads something while the API server is asked knows better than the answer.
+func TestAPassKnowsBetterThanAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan error)
+		h := newHealth(func(context.Context) error { return <-answer }, func(bool) {}, zap.NewNop())
+		h.set(true, "")
+		p := begin("health", nil, h.run)
+		defer p.end(t.Context())
+		h.passed(&status.TargetReport{State: status.Unavailable})
+		synctest.Wait()
+		h.passed(&status.TargetReport{State: status.OK})
+		answer <- errors.New("no answer in time")
+		synctest.Wait()
+		if c := h.condition(); !c.OK {
+			t.Errorf("condition %+v", c)
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/unstale/unstale/gossip"
 	"github.com/unstale/unstale/status"
@@ -68,6 +70,15 @@ func (s *keysScene) after(now time.Time, findings ...status.Finding) (asked bool
 	return asked
 }
 
+// configure configures targets of one resource each.
+func (s *keysScene) configure(names ...string) {
+	var targets []status.Target
+	for _, name := range names {
+		targets = append(targets, status.Target{Name: name, Resource: s.resource, Namespace: s.namespace, Names: []string{"shared"}})
+	}
+	s.passes.configure(targets)
+}
+
 func (s *keysScene) lost(want int) {
 	s.Helper()
 	expectSamples(s.T, s.agent.metrics, "unstale_lost_keys_total", fmt.Sprint("unstale_lost_keys_total ", want))
@@ -92,28 +103,44 @@ func TestWhoseKeyIsMissingIsAsked(t *testing.T) {
 	expect("and more than that", s.after(now.Add(publishTime+1)), true, 0)
 	expect("still missing", s.after(now.Add(2*publishTime)), true, 0)
 	expect("it is there", s.after(now, there), false, 0)
-	expect("it is lost", s.after(now), true, 1)
-	expect("it is asked once, as one that is new", s.after(now), false, 1)
+	expect("it is not", s.after(now), true, 0) // it may be leaving, and the news of it on its way
+	expect("it did as it was asked", s.after(now, there), false, 0)
+	expect("it is not there again", s.after(now), true, 0)
+	expect("nor is it soon after", s.after(now.Add(publishTime-1)), true, 0)
+	expect("nor when it has had its time", s.after(now.Add(publishTime)), true, 1)
+	expect("it is asked as one that is new", s.after(now), false, 1)
 	expect("it is there again", s.after(now, there), false, 1)
-	expect("this pass removed it", s.after(now, removed), true, 2)
+	expect("this pass removed it", s.after(now, removed), true, 1)
+	expect("and the next one again", s.after(now.Add(publishTime), removed), true, 2)
 
 	// What was seen of another life of that agent says nothing of this one.
 	s.after(now, there)
 	s.passes.keyOf[s.name]++
 	expect("it was restarted meanwhile", s.after(now), false, 2)
+	s.after(now, there)
+	expect("it is missing once", s.after(now), true, 2)
+	s.passes.goneOf[s.name] = goneKey{s.passes.goneOf[s.name].incarnation + 1, now}
+	expect("and restarted then", s.after(now), false, 2)
 
 	// What cannot be read tells nothing; what was known stays.
 	s.after(now, there)
 	s.passes.lookAfterKeys(t.Context(), &status.TargetReport{State: status.Unavailable}, now)
-	expect("a pass that failed came between", s.after(now), true, 3)
+	expect("a pass that failed came between", s.after(now), true, 2)
+	s.passes.lookAfterKeys(t.Context(), &status.TargetReport{State: status.Unavailable}, now)
+	expect("and once more", s.after(now.Add(publishTime)), true, 3)
 
 	// Nor does what was seen before another agent owned the SweepReport.
 	s.after(now, there)
 	s.passes.ended(&unitsOf(s.agent.config.reportTarget())[0])
 	expect("another owned it meanwhile", s.after(now), false, 3)
+	s.after(now, there)
+	s.after(now)
+	s.passes.ended(&unitsOf(s.agent.config.reportTarget())[0])
+	expect("after it was missing once", s.after(now), false, 3)
 
 	// Who leaves takes its key away itself.
 	s.after(now, there)
+	expect("it has cleared its key, and nobody knows why", s.after(now), true, 3)
 	s.agent.cluster.SetLeaving()
 	apiserver.Eventually(t, "it is known to leave", func() error {
 		if m, _ := s.agent.cluster.Member(s.name); !m.Leaving {
@@ -145,8 +172,8 @@ func TestNobodyIsAskedWhereThereAreTooMany(t *testing.T) {
 	}
 	requests("as many as it holds", many[:status.MaxNodeKeys], true, 0)
 	requests("too many", many, false, 1)
-	requests("still too many", many, false, 2)
-	requests("fewer", many[:10], true, 2) // trimmed once more, and looked at for targets that are no more
+	requests("still too many", many, false, 1)
+	requests("fewer", many[:10], true, 1) // trimmed once more
 	requests("still fewer", many[:10], true, 0)
 	s.lost(0)
 }
@@ -165,7 +192,7 @@ func TestEntriesOfFormerTargetsGo(t *testing.T) {
 	}
 	s.after(now)
 	left("no configuration yet", 2)
-	s.passes.configure([]string{"present"})
+	s.configure("present")
 	s.proxy.SetFault(apiserver.On("PATCH sweepreports.unstale.dev/status", apiserver.Refuse(403, "Forbidden", "no")))
 	s.after(now)
 	left("refused", 2)
@@ -184,4 +211,124 @@ func TestEntriesOfFormerTargetsGo(t *testing.T) {
 	if n := s.proxy.Counts()["GET sweepreports.unstale.dev"]; n == 0 {
 		t.Error("what the owner in between wrote was not looked at")
 	}
+}
+
+// What another agent wrote that has a newer configuration stays at first. Until it is dropped, or is old, it is looked for every hour.
+func TestEntriesThatAreNewStay(t *testing.T) {
+	s := newKeysScene(t)
+	now := time.Now()
+	s.joined(now)
+	s.server.PatchStatus(t, status.SweepReports, "", s.report, fmt.Sprintf(
+		`{"status": {"targets": {"new": {"state": "OK", "lastSweep": %q}, "present": {"state": "OK"}}}}`, now.UTC().Format(time.RFC3339)))
+	s.configure("present")
+	looks := func(what string, at time.Time, want int) {
+		t.Helper()
+		s.proxy.Reset()
+		s.after(at)
+		if n := s.proxy.Counts()["GET sweepreports.unstale.dev"]; n != want {
+			t.Errorf("%s: %d looks, want %d", what, n, want)
+		}
+		if s.reported("targets")["new"] == nil {
+			t.Errorf("%s: it is gone", what)
+		}
+	}
+	looks("the first pass", now, 2) // and one to trim
+	looks("the next", now.Add(time.Minute), 0)
+	looks("within the hour", now.Add(dropInterval-1), 0)
+	looks("after an hour", now.Add(dropInterval), 1)
+	looks("the next after that", now.Add(dropInterval+time.Minute), 0)
+	s.configure("present")
+	looks("the configuration is applied again", now.Add(dropInterval+time.Minute), 2)
+	s.server.PatchStatus(t, status.SweepReports, "", s.report, fmt.Sprintf(
+		`{"status": {"targets": {"new": {"lastSweep": %q}}}}`, now.Add(-2*time.Hour).UTC().Format(time.RFC3339)))
+	s.after(now.Add(3 * dropInterval))
+	if got := s.reported("targets"); got["new"] != nil || got["present"] == nil {
+		t.Errorf("when it is old the targets are %v", got)
+	}
+	s.proxy.Reset()
+	s.after(now.Add(9 * dropInterval))
+	if n := len(s.proxy.Requests()); n != 0 {
+		t.Errorf("%d requests although nothing is left to drop", n)
+	}
+}
+
+// Entries of single resources go too, where these have owners of their own.
+func TestEntriesOfFormerResourcesGo(t *testing.T) {
+	s := newKeysScene(t)
+	s.joined(time.Now())
+	s.server.PatchStatus(t, status.SweepReports, "", s.report,
+		`{"status": {"targets": {"several": {"keys": 7, "resources": {"ns/a": {"keys": 1}, "ns/b": {"keys": 2}, "ns/c": {"keys": 4}}}}}}`)
+	s.passes.configure([]status.Target{{Name: "several", Resource: s.resource, Namespace: "ns", Names: []string{"a", "b"}}})
+	s.after(time.Now())
+	entry, _ := s.reported("targets")["several"].(map[string]any)
+	resources, _ := entry["resources"].(map[string]any)
+	if entry["keys"] != int64(3) || len(resources) != 2 || resources["ns/c"] != nil {
+		t.Errorf("the entry is %v", entry)
+	}
+}
+
+// A SweepReport without keys is one that is new: nothing is wrong with unstale's own path.
+func TestAReportWithoutKeysIsNoNews(t *testing.T) {
+	s := newKeysScene(t)
+	s.agent.health = newHealth(nil, func(bool) {}, zap.NewNop())
+	for target, want := range map[string]int{reportTarget: 0, "other": 1} {
+		core, logs := observer.New(zapcore.InfoLevel)
+		s.passes.log = zap.New(core)
+		u := unit{target: status.Target{Name: target, Resource: status.SweepReports, Names: []string{s.report}}}
+		report := status.TargetReport{
+			Target: target, State: status.OK, Message: "no resource has status.nodes; is the path right?",
+			Resources: []status.ResourceReport{{Name: s.report}},
+		}
+		s.passes.told(t.Context(), &u, report, 0)
+		if n := logs.FilterMessage("state").Len(); n != want {
+			t.Errorf("%s: %d messages, want %d", target, n, want)
+		}
+		// What else there is to say is said.
+		report.Message, report.Resources = "it does not exist", nil
+		s.passes.told(t.Context(), &u, report, 0)
+		if n := logs.FilterMessage("state").Len(); n != want+1 {
+			t.Errorf("%s: %d messages, want %d", target, n, want+1)
+		}
+	}
+}
+
+// Somebody deletes the SweepReport and makes it anew: what the agents wrote to it comes back, though nothing of it has changed.
+func TestAReportThatIsMadeAnew(t *testing.T) {
+	s := newScene(t, quick)
+	defer s.dump()
+	s.withReport()
+	names := []string{s.node(), s.node()}
+	s.server.PatchStatus(t, status.SweepReports, "", s.report, `{"status": {"targets": {"shared": {"removed": 5}}}}`)
+	s.create(names...)
+	s.startAll(names...)
+	entry := func(what string, removed int64) {
+		t.Helper()
+		apiserver.Eventually(t, what, func() error {
+			if e, _ := s.reported("targets")["shared"].(map[string]any); e["state"] != "OK" || e["removed"] != removed {
+				return fmt.Errorf("the entry is %v", e)
+			}
+			return nil
+		})
+	}
+	entry("the owner reports", 5)
+	for _, name := range names {
+		s.published(name)
+	}
+	apiserver.Eventually(t, "the SweepReport's owner has seen the keys", func() error {
+		for _, m := range s.agents {
+			m.agent.passes.mu.Lock()
+			n := len(m.agent.passes.keyOf)
+			m.agent.passes.mu.Unlock()
+			if n == len(names) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it has not")
+	})
+	s.server.Delete(t, status.SweepReports, "", s.report)
+	s.server.Apply(t, "", fmt.Sprintf("apiVersion: unstale.dev/v1alpha1\nkind: SweepReport\nmetadata: {name: %s}\n", s.report))
+	for _, name := range names {
+		s.published(name)
+	}
+	entry("the owner reports again", 0)
 }

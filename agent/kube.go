@@ -80,8 +80,8 @@ func (k *kube) why(what, rule string, err error) error {
 // clusterUID is the UID of the namespace kube-system: it lives as long as the cluster, and no two clusters have the same.
 func (k *kube) clusterUID(ctx context.Context) (string, error) {
 	const what = "read the UID of namespace kube-system"
-	body, err := k.send(ctx, k.client.Get().AbsPath("/api/v1/namespaces/kube-system").
-		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"))
+	body, err := k.send(ctx, k.client.Get().AbsPath("/api/v1/namespaces/kube-system").MaxRetries(0). // who asks does so again
+														SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"))
 	if err != nil {
 		return "", k.why(what, `"get" on namespaces (resourceNames: kube-system)`, err)
 	}
@@ -95,32 +95,78 @@ func (k *kube) clusterUID(ctx context.Context) (string, error) {
 	return string(namespace.UID), nil
 }
 
-// reachable returns nil when the API server answers a read.
+// probeTimeout bounds the question whether the API server answers: others wait for what an agent owns that cannot reach it.
+const probeTimeout = 3 * time.Second
+
+// reachable returns nil when the API server answers this agent. A refusal (403, 429) is an answer: other agents have the same rights, so
+// nothing is gained when one of them owns what this one does. Credentials that are not accepted (401) are this agent's own.
 func (k *kube) reachable(ctx context.Context) error {
-	_, err := k.clusterUID(ctx)
+	short := *k
+	short.timeout = min(k.timeout, probeTimeout)
+	_, err := short.clusterUID(ctx)
+	if apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) {
+		return nil
+	}
 	return err
 }
 
-// peers are the addresses, as host:port, of the agents behind a Service, ready or not: those of one EndpointSlice, which holds up
-// to 100 of them in a large cluster and so is enough to join. The port is the one that the Service calls "gossip", else the given one.
-func (k *kube) peers(ctx context.Context, service ServiceConfig, port int) ([]string, error) {
+// maxSlices is how many EndpointSlices are read at most for one of the right address family that has addresses.
+const maxSlices = 10
+
+// peers are the addresses, as host:port, of the agents behind a Service, ready or not: those of one EndpointSlice of the address family,
+// which holds up to 100 of them in a large cluster and so is enough to join. The port is the one that the Service calls "gossip", else the
+// given one.
+func (k *kube) peers(ctx context.Context, service ServiceConfig, port int, family discoveryv1.AddressType) ([]string, error) {
 	what := fmt.Sprintf("find the other agents in the EndpointSlices of Service %s/%s", service.Namespace, service.Name)
-	body, err := k.send(ctx, k.client.Get().
+	var others []string // families of slices that were passed over
+	next, found := "", false
+	for reads := 1; ; reads++ {
+		list, err := k.oneSlice(ctx, service, next)
+		if err != nil {
+			return nil, k.why(what, fmt.Sprintf(`"list" on endpointslices.discovery.k8s.io in namespace %s`, service.Namespace), err)
+		}
+		for i := range list.Items {
+			slice := &list.Items[i]
+			if slice.AddressType != family {
+				others = append(others, string(slice.AddressType))
+			} else if addresses := addressesOf(slice, port); len(addresses) > 0 {
+				return addresses, nil
+			} else {
+				found = true
+			}
+		}
+		switch next = list.Continue; {
+		case next != "" && reads < maxSlices:
+		case found:
+			return nil, nil // nobody yet
+		case len(others) > 0:
+			return nil, fmt.Errorf("%s: they have %s addresses, and this agent gossips over %s; set gossip.advertiseAddress, or the Service's ipFamilies",
+				what, others[0], family)
+		default:
+			return nil, fmt.Errorf("%s: there is none; does the Service exist, is it headless, and does it select the agents' pods?", what)
+		}
+	}
+}
+
+// oneSlice reads the next EndpointSlice of a Service.
+func (k *kube) oneSlice(ctx context.Context, service ServiceConfig, next string) (*discoveryv1.EndpointSliceList, error) {
+	request := k.client.Get().
 		AbsPath("/apis/discovery.k8s.io/v1/namespaces", service.Namespace, "endpointslices").
 		Param("labelSelector", discoveryv1.LabelServiceName+"="+service.Name).
 		Param("limit", "1").
-		SetHeader("Accept", "application/json"))
+		SetHeader("Accept", "application/json")
+	if next != "" {
+		request = request.Param("continue", next)
+	}
+	body, err := k.send(ctx, request)
 	if err != nil {
-		return nil, k.why(what, fmt.Sprintf(`"list" on endpointslices.discovery.k8s.io in namespace %s`, service.Namespace), err)
+		return nil, err
 	}
-	var slices discoveryv1.EndpointSliceList
-	if err := json.Unmarshal(body, &slices); err != nil {
-		return nil, fmt.Errorf("%s: the answer is no list of them: %w", what, err)
+	var list discoveryv1.EndpointSliceList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("the answer is no list of them: %w", err)
 	}
-	if len(slices.Items) == 0 {
-		return nil, fmt.Errorf("%s: there is none; does the Service exist, is it headless, and does it select the agents' pods?", what)
-	}
-	return addressesOf(&slices.Items[0], port), nil
+	return &list, nil
 }
 
 // addressesOf are the addresses in a slice, each with the slice's gossip port if it has one, else the given port.

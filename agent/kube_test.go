@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -144,7 +145,11 @@ func TestPeers(t *testing.T) {
 			for _, text := range test.slices {
 				server.Apply(t, namespace, text)
 			}
-			got, err := mustKube(t, proxy.Config()).peers(t.Context(), ServiceConfig{Namespace: namespace, Name: "gossip"}, 7947)
+			family := discoveryv1.AddressTypeIPv4
+			if name == "IPv6" {
+				family = discoveryv1.AddressTypeIPv6
+			}
+			got, err := mustKube(t, proxy.Config()).peers(t.Context(), ServiceConfig{Namespace: namespace, Name: "gossip"}, 7947, family)
 			if err != nil || !slices.Equal(got, test.want) {
 				t.Errorf("got %q and the error %v, want %q", got, err, test.want)
 			}
@@ -162,9 +167,42 @@ func TestPeersOfSeveralSlices(t *testing.T) {
 	for i := range 3 {
 		server.Apply(t, namespace, slice("gossip", "IPv4", fmt.Sprintf("endpoints: [{addresses: [192.0.2.%d]}]", i+1)))
 	}
-	got, err := mustKube(t, server.Config()).peers(t.Context(), ServiceConfig{Namespace: namespace, Name: "gossip"}, 7947)
+	got, err := mustKube(t, server.Config()).peers(t.Context(), ServiceConfig{Namespace: namespace, Name: "gossip"}, 7947, discoveryv1.AddressTypeIPv4)
 	if err != nil || len(got) != 1 {
 		t.Errorf("got %q and the error %v, want those of one slice", got, err)
+	}
+}
+
+// A dual-stack Service has slices of both families, in any order; those of the other family cannot be reached from an address of this one.
+func TestPeersOfADualStackService(t *testing.T) {
+	server := apiserver.Shared(t)
+	namespace := server.Namespace(t)
+	peers := func(family discoveryv1.AddressType) string {
+		got, err := mustKube(t, server.Config()).peers(t.Context(), ServiceConfig{Namespace: namespace, Name: "gossip"}, 7947, family)
+		return fmt.Sprint(got, err)
+	}
+	server.Apply(t, namespace, slice("gossip", "IPv6", `endpoints: [{addresses: ["2001:db8::1"]}]`))
+	if got := peers(discoveryv1.AddressTypeIPv4); !strings.Contains(got, "they have IPv6 addresses, and this agent gossips over IPv4") {
+		t.Error(got)
+	}
+	server.Apply(t, namespace, slice("gossip", "IPv4", "endpoints: []"))
+	if got := peers(discoveryv1.AddressTypeIPv4); got != "[] <nil>" {
+		t.Error(got)
+	}
+	server.Apply(t, namespace, slice("gossip", "IPv4", "endpoints: [{addresses: [192.0.2.1]}]"))
+	if got := peers(discoveryv1.AddressTypeIPv4); got != "[192.0.2.1:7947] <nil>" {
+		t.Error(got)
+	}
+	if got := peers(discoveryv1.AddressTypeIPv6); got != "[[2001:db8::1]:7947] <nil>" {
+		t.Error(got)
+	}
+	for _, address := range []string{"192.0.2.1", "::ffff:192.0.2.1"} {
+		if familyOf(address) != discoveryv1.AddressTypeIPv4 {
+			t.Error(address)
+		}
+	}
+	if familyOf("2001:db8::1") != discoveryv1.AddressTypeIPv6 {
+		t.Error("IPv6")
 	}
 }
 
@@ -172,12 +210,12 @@ func TestPeersErrors(t *testing.T) {
 	server := apiserver.Shared(t)
 	namespace := server.Namespace(t)
 	service := ServiceConfig{Namespace: namespace, Name: "gossip"}
-	_, err := mustKube(t, server.Config()).peers(t.Context(), service, 7947)
+	_, err := mustKube(t, server.Config()).peers(t.Context(), service, 7947, discoveryv1.AddressTypeIPv4)
 	if err == nil || !strings.Contains(err.Error(), "Service "+namespace+"/gossip") || !strings.Contains(err.Error(), "is it headless, and does it select the agents' pods?") {
 		t.Errorf("without a slice: %v", err)
 	}
 	user := apiserver.Unique("peers-reader")
-	_, err = mustKube(t, server.As(user)).peers(t.Context(), service, 7947)
+	_, err = mustKube(t, server.As(user)).peers(t.Context(), service, 7947, discoveryv1.AddressTypeIPv4)
 	if err == nil || !strings.Contains(err.Error(), `"list" on endpointslices.discovery.k8s.io in namespace `+namespace) {
 		t.Errorf("without the right: %v", err)
 	}

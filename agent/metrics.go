@@ -75,7 +75,7 @@ func newMetrics(version string) *metrics {
 		ownedUnits:  gauge("unstale_owned_resources", "Shared resources, and lists of them, that this agent keeps clean."),
 		ability:     gauge("unstale_able", "Whether this agent can do an owner's work (1) or not (0)."),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "unstale_lost_keys_total", Help: "Keys of live agents that were gone from the SweepReport. Any is a defect, here or elsewhere.",
+			Name: "unstale_lost_keys_total", Help: "Keys of live agents that were gone from the SweepReport and did not come back when asked for: somebody else removes them, or there is a defect.",
 		}),
 	}
 	build := gauges("unstale_build_info", "Always 1; the label tells this program's version.", "version")

@@ -49,7 +49,11 @@ func TestWhatCannotBeRecordedIsNotRemoved(t *testing.T) {
 	name := s.node()
 	s.create(name, "gone")
 	m := s.member(name)
-	m.start(func(o *Options) { o.Recorded = func() error { return errors.New("no space left on device") } })
+	m.start(func(o *Options) {
+		o.Recorded = func() (func() error, error) {
+			return func() error { return errors.New("no space left on device") }, nil
+		}
+	})
 	apiserver.Eventually(t, "it says so", func() error {
 		for _, e := range m.logs.FilterMessage("state").All() {
 			if strings.Contains(fmt.Sprint(e.ContextMap()["message"]), "no space left on device") {

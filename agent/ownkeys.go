@@ -31,7 +31,7 @@ type ownKeys struct {
 	node, uid string
 	client    *status.Client
 	log       *zap.Logger
-	recorded  func() error
+	recorded  status.Recorder
 
 	configured chan struct{} // size 1: the targets may be others now
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/unstale/unstale/status"
 )
 
-// republishMessage asks an agent to publish its key again, because it is not there.
+// republishMessage asks an agent to publish its key again, because it is not there, and with it whatever else it writes to the SweepReport.
 const republishMessage = "republish"
 
 // passes hears what the passes found, and tells it to all who want to know: log, metrics, decisions, events, the SweepReport, and
@@ -24,11 +24,20 @@ type passes struct {
 	agent *Agent
 	log   *zap.Logger
 
-	mu      sync.Mutex
-	targets []string            // that are configured; guarded by mu
-	stale   bool                // the SweepReport may have entries of other targets; guarded by mu
-	last    map[string]lastPass // by unit; guarded by mu
-	keyOf   map[string]uint64   // live members whose key was in the SweepReport at the last pass, with their incarnation; guarded by mu
+	mu         sync.Mutex
+	configured map[string][]string // targets, with their resources where these have owners of their own; guarded by mu
+	untrimmed  bool                // the SweepReport may have more keys than it has room for; guarded by mu
+	stale      bool                // it may have entries of what is not configured; guarded by mu
+	dropAt     time.Time           // not to be looked for before; guarded by mu
+	last       map[string]lastPass // by unit; guarded by mu
+	keyOf      map[string]uint64   // live members whose key was in the SweepReport at the last pass, with their incarnation; guarded by mu
+	goneOf     map[string]goneKey  // and those whose key was there before that, and who were asked to publish it again; guarded by mu
+}
+
+// A goneKey is a live agent's key that was in the SweepReport and no longer is.
+type goneKey struct {
+	incarnation uint64    // of the agent
+	asked       time.Time // when it was asked to publish it again
 }
 
 // lastPass is what is remembered of a unit's last pass, so that only news is told.
@@ -44,25 +53,41 @@ type findingOf struct {
 }
 
 func newPasses(a *Agent) *passes {
-	return &passes{agent: a, log: a.log.Named("sweep"), last: map[string]lastPass{}, keyOf: map[string]uint64{}}
+	return &passes{agent: a, log: a.log.Named("sweep"), last: map[string]lastPass{}, keyOf: map[string]uint64{}, goneOf: map[string]goneKey{}}
 }
 
 // configure says which targets there are.
-func (p *passes) configure(targets []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, t := range p.targets {
-		if !slices.Contains(targets, t) {
-			p.agent.metrics.forget(t)
+func (p *passes) configure(targets []status.Target) {
+	configured := map[string][]string{}
+	for _, t := range targets {
+		configured[t.Name] = nil
+		for _, u := range unitsOf(t) {
+			if resource := u.resource(); resource != "" {
+				configured[t.Name] = append(configured[t.Name], resource)
+			}
 		}
 	}
-	p.targets, p.stale = targets, true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.configured {
+		if _, still := configured[name]; !still {
+			p.agent.metrics.forget(name)
+		}
+	}
+	p.configured = configured
+	p.lookForFormer()
 	clear(p.last)
 }
+
+// lookForFormer makes the next pass over the SweepReport look at what else may be in it. The caller holds mu.
+func (p *passes) lookForFormer() { p.untrimmed, p.stale, p.dropAt = true, true, time.Time{} }
 
 // told hears of one pass. Workers call it at the same time, each for its own unit.
 func (p *passes) told(ctx context.Context, u *unit, report status.TargetReport, took time.Duration) {
 	a, now := p.agent, time.Now()
+	if u.target.Name == reportTarget && withoutKeys(&report) {
+		report.Message = "" // that the path is missing: a new SweepReport has none, and a path of unstale's own is right
+	}
 	a.health.passed(&report)
 	a.metrics.swept(&report, took)
 	a.metrics.holds(u.id(), &report)
@@ -74,6 +99,11 @@ func (p *passes) told(ctx context.Context, u *unit, report status.TargetReport, 
 	a.report.set(u, status.Summary(&report, a.options.Node, now))
 }
 
+// withoutKeys tells whether all was read and no key was found.
+func withoutKeys(report *status.TargetReport) bool {
+	return report.State == status.OK && len(report.Resources) == 1 && len(report.Resources[0].Findings) == 0
+}
+
 // ended hears that this agent no longer owns a unit.
 func (p *passes) ended(u *unit) {
 	p.agent.metrics.released(u.id())
@@ -83,7 +113,8 @@ func (p *passes) ended(u *unit) {
 	delete(p.last, u.id())
 	if u.target.Name == reportTarget {
 		clear(p.keyOf)
-		p.stale = true
+		clear(p.goneOf)
+		p.lookForFormer()
 	}
 }
 
@@ -155,8 +186,8 @@ func (p *passes) lookAfterKeys(ctx context.Context, report *status.TargetReport,
 	members := a.cluster.Members()
 	tooMany := max(len(members), len(there)) > status.MaxNodeKeys // then keys are missing on purpose
 	p.mu.Lock()
-	before := p.keyOf
-	p.keyOf = map[string]uint64{}
+	keyBefore, goneBefore := p.keyOf, p.goneOf
+	p.keyOf, p.goneOf = map[string]uint64{}, map[string]goneKey{}
 	var missing []string
 	lost := 0
 	for _, m := range members {
@@ -165,38 +196,71 @@ func (p *passes) lookAfterKeys(ctx context.Context, report *status.TargetReport,
 		case !alive || m.Leaving || tooMany:
 		case there[m.Name]:
 			p.keyOf[m.Name] = m.Incarnation
-		case before[m.Name] == m.Incarnation && m.Incarnation != 0:
-			lost++
+		case m.Incarnation != 0 && keyBefore[m.Name] == m.Incarnation:
+			// Not counted as lost yet: it may be leaving, and the news of it on its way.
+			if len(missing) < maxAsked {
+				p.goneOf[m.Name] = goneKey{m.Incarnation, now}
+			} else { // it is asked after another pass
+				p.keyOf[m.Name] = m.Incarnation
+			}
+			missing = append(missing, m.Name)
+		case m.Incarnation != 0 && goneBefore[m.Name].incarnation == m.Incarnation:
+			if gone := goneBefore[m.Name]; now.Sub(gone.asked) < publishTime {
+				p.goneOf[m.Name] = gone
+			} else {
+				lost++
+			}
 			missing = append(missing, m.Name)
 		case now.Sub(since) > publishTime:
 			missing = append(missing, m.Name)
 		}
 	}
-	stale, targets := p.stale, p.targets
-	p.stale = false
+	trim, drop, configured := p.untrimmed || tooMany, p.stale && !now.Before(p.dropAt), p.configured
+	p.untrimmed, p.stale = false, p.stale && !drop
 	p.mu.Unlock()
 
 	if lost > 0 {
 		a.metrics.lostKeys(lost)
-		p.log.Error("live agents' keys are gone from the SweepReport; somebody else removed them, or there is a defect here", zap.Int("keys", lost))
+		p.log.Error("live agents' keys are gone from the SweepReport, and still are after these agents were asked to publish them; they cannot write it, "+
+			"somebody else removes them, another group of agents uses this SweepReport, or there is a defect here",
+			zap.Int("keys", lost))
 	}
 	p.askToPublish(ctx, missing)
-	var failures []error
-	if stale || tooMany {
-		failures = append(failures, a.report.trim(ctx, len(members)))
+	var trimming, dropping error
+	left := false
+	if trim {
+		trimming = a.report.trim(ctx, len(members))
 	}
-	if stale {
-		failures = append(failures, a.report.drop(ctx, targets))
+	if drop {
+		left, dropping = a.report.drop(ctx, configured)
 	}
-	if err := errors.Join(failures...); err != nil && ctx.Err() == nil {
+	if err := errors.Join(trimming, dropping); err != nil && ctx.Err() == nil {
 		p.log.Warn("the SweepReport may still have what is no longer needed", zap.Error(err))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stale = p.stale || tooMany || errors.Join(failures...) != nil // so that it is looked at once more when they are fewer
+	p.untrimmed = p.untrimmed || tooMany || trimming != nil // so that it is looked at once more when they are fewer
+	switch {
+	case p.stale: // a new configuration came meanwhile, or it is not time yet
+	case dropping != nil:
+		p.stale = true
+	case left:
+		p.stale, p.dropAt = true, now.Add(dropInterval)
+	}
 }
 
-// publishTime is how long a new agent has to publish its key before it is asked to.
+// dropInterval is how long after a look for entries of what is not configured the next one follows, where some were too new to be dropped.
+const dropInterval = time.Hour
+
+// publishAgain is called when the SweepReport's owner saw that this agent's key is not there. Where somebody has made the SweepReport anew,
+// all else that this agent wrote to it is gone too.
+func (a *Agent) publishAgain() {
+	a.publisher.again()
+	a.report.again()
+}
+
+// publishTime is how long a new agent has to publish its key before it is asked to, and one that was asked before its key counts as lost:
+// longer than publishSpread makes of the most agents there may be.
 const publishTime = 2 * time.Minute
 
 // maxAsked is how many agents are asked at most after one pass. The next pass asks the others.
@@ -207,7 +271,7 @@ func (p *passes) askToPublish(ctx context.Context, names []string) {
 	seats := make(chan struct{}, keysAtOnce)
 	for _, name := range names[:min(len(names), maxAsked)] {
 		if name == p.agent.options.Node {
-			p.agent.publisher.again()
+			p.agent.publishAgain()
 			continue
 		}
 		seats <- struct{}{}

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -36,10 +38,12 @@ type publisher struct {
 	closed bool             // guarded by mu
 	key    *status.OwnKey   // the one in use; guarded by mu
 	keyIn  string           // the SweepReport that key is in; guarded by mu
+	// former are the keys in SweepReports that were in use before, by their names, until they are cleared; guarded by mu
+	former map[string]*status.OwnKey
 }
 
 func newPublisher(keys *ownKeys, members func() int, log *zap.Logger) *publisher {
-	return &publisher{keys: keys, members: members, log: log, wake: make(chan struct{}, 1)}
+	return &publisher{keys: keys, members: members, log: log, wake: make(chan struct{}, 1), former: map[string]*status.OwnKey{}}
 }
 
 // set says what to publish, and in which SweepReport. It never blocks.
@@ -82,7 +86,8 @@ func (p *publisher) run(ctx context.Context) error {
 		case errors.Is(err, status.ErrClosed), ctx.Err() != nil:
 			return nil
 		case err.Error() != said:
-			p.log.Warn("this node's key is not published; the agent works without", zap.Error(err), zap.Duration("nextTry", pause))
+			p.log.Warn("this node's key is not published, or left in a SweepReport of before; the agent works on",
+				zap.Error(err), zap.Duration("nextTry", pause))
 			said = err.Error()
 		}
 		retry.Reset(pause/2 + rand.N(pause/2))
@@ -92,15 +97,15 @@ func (p *publisher) run(ctx context.Context) error {
 
 // publish is one try, which may last until the API server answers again.
 func (p *publisher) publish(ctx context.Context) error {
-	key, entry, old, forget, err := p.present()
+	key, entry, forget, err := p.present()
 	if err != nil {
 		return err
 	}
-	if old != nil {
-		if err := old.Clear(ctx); err != nil {
-			p.log.Warn("this node's key in the SweepReport of before is left; its owner removes it when the node goes", zap.Error(err))
-		}
-	}
+	return errors.Join(p.publishIn(ctx, key, entry, forget), p.clearFormer(ctx))
+}
+
+// publishIn publishes in the SweepReport that is in use, if one is.
+func (p *publisher) publishIn(ctx context.Context, key *status.OwnKey, entry status.NodeEntry, forget bool) error {
 	if key == nil || p.members() > status.MaxNodeKeys && entry.Status == status.NodeSuccess { // the SweepReport has no room
 		return nil
 	}
@@ -112,24 +117,53 @@ func (p *publisher) publish(ctx context.Context) error {
 	return key.Publish(ctx, entry)
 }
 
-// present is what to publish now; old is a key that is to be cleared, because another SweepReport is used from now on.
-func (p *publisher) present() (key *status.OwnKey, entry status.NodeEntry, old *status.OwnKey, forget bool, err error) {
+// clearFormer clears the keys in the SweepReports that were in use before. Those that are left are tried again.
+func (p *publisher) clearFormer(ctx context.Context) error {
+	p.mu.Lock()
+	former := maps.Clone(p.former)
+	p.mu.Unlock()
+	var clearing sync.WaitGroup
+	failures := make([]error, 0, len(former))
+	for name, key := range former {
+		clearing.Go(func() {
+			err := key.Clear(ctx)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			switch {
+			case errors.Is(err, status.ErrKept):
+				p.log.Info("this node's key in the SweepReport of before stays", zap.Error(err))
+			case err != nil:
+				failures = append(failures, fmt.Errorf("this node's key is left in a SweepReport that was in use before: %w", err))
+				return
+			}
+			if p.former[name] == key {
+				delete(p.former, name)
+			}
+		})
+	}
+	clearing.Wait()
+	return errors.Join(failures...)
+}
+
+// present is what to publish now.
+func (p *publisher) present() (key *status.OwnKey, entry status.NodeEntry, forget bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, p.entry, nil, false, status.ErrClosed
+		return nil, p.entry, false, status.ErrClosed
 	}
 	if p.key != nil && p.keyIn != p.name {
-		old, p.key = p.key, nil
+		p.former[p.keyIn], p.key = p.key, nil
 	}
 	if p.key == nil && p.name != "" {
 		if p.key, err = p.newKey(p.name); err != nil {
-			return nil, p.entry, old, false, err
+			return nil, p.entry, false, err
 		}
 		p.keyIn = p.name
+		delete(p.former, p.name) // in use again: what is there is replaced
 	}
 	forget, p.forget = p.forget, false
-	return p.key, p.entry, old, forget, nil
+	return p.key, p.entry, forget, nil
 }
 
 // newKey makes the key in the SweepReport of that name.
@@ -154,20 +188,21 @@ func (p *publisher) clearElsewhere(ctx context.Context) error {
 	return key.ClearElsewhere(ctx)
 }
 
-// clear ends publishing for good and clears the key. It returns when ctx ends at the latest.
+// clear ends publishing for good and clears the key, also in SweepReports that were in use before. It returns when ctx ends at the latest.
 func (p *publisher) clear(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
 	key, name := p.key, p.name
 	p.mu.Unlock()
+	var failure error
 	if key == nil && name != "" { // nothing was published yet, but a process before this one may have
-		var err error
-		if key, err = p.newKey(name); err != nil {
-			return err
-		}
+		key, failure = p.newKey(name)
 	}
-	if key == nil {
-		return nil
+	var clearing sync.WaitGroup
+	if key != nil {
+		clearing.Go(func() { failure = key.Clear(ctx) })
 	}
-	return key.Clear(ctx)
+	former := p.clearFormer(ctx)
+	clearing.Wait()
+	return errors.Join(failure, former)
 }

@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,14 +168,99 @@ func TestAClearedKeyStaysCleared(t *testing.T) {
 	s.isIn("a run after that", false, false)
 }
 
+// The configuration names another SweepReport while the API server fails: the key in the first is cleared when it can be.
+func TestAFormerKeyIsClearedLater(t *testing.T) {
+	s := newPublishScene(t)
+	fail := func() {
+		t.Helper()
+		s.proxy.SetFault(apiserver.OnEach(apiserver.Refuse(503, "ServiceUnavailable", "not now")))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := s.publish(ctx); err == nil {
+			t.Error("no error although nothing is answered")
+		}
+		s.proxy.SetFault(nil)
+	}
+	s.set(s.reports[0], entryFor(nil))
+	s.expect("the first", true, false)
+	s.set(s.reports[1], entryFor(nil))
+	fail()
+	s.isIn("it could not be cleared", true, false)
+	s.expect("the next try", false, true)
+	s.proxy.Reset()
+	s.expect("after that", false, true)
+	if n := len(s.proxy.Requests()); n != 0 {
+		t.Errorf("%d requests for what is done", n)
+	}
+
+	s.set("", entryFor(nil))
+	fail()
+	s.isIn("there is none to publish in, and the former is left", false, true)
+	s.expect("the next try", false, false)
+
+	// Back to the first before it was cleared: it is published there, and not cleared.
+	entry := entryFor(nil)
+	s.set(s.reports[0], entry)
+	s.expect("the first", true, false)
+	s.set(s.reports[1], entry)
+	fail()
+	s.set(s.reports[0], entry)
+	s.expect("the first again", true, false)
+	s.expect("and later", true, false)
+}
+
+// A stop clears what is left in a former SweepReport, or tells that it is.
+func TestAStopClearsFormerKeys(t *testing.T) {
+	s := newPublishScene(t)
+	s.set(s.reports[0], entryFor(nil))
+	s.expect("the first", true, false)
+	s.set(s.reports[1], entryFor(nil))
+	s.proxy.SetFault(func(r *http.Request) *apiserver.Fault {
+		if strings.Contains(r.URL.Path, s.reports[0]) {
+			return apiserver.Refuse(403, "Forbidden", "not that one")
+		}
+		return nil
+	})
+	if err := s.publish(bounded(t)); err == nil || !strings.Contains(err.Error(), "not that one") {
+		t.Errorf("the former key is left, and the error is %v", err)
+	}
+	s.isIn("it is published all the same", true, true)
+	if err := s.clear(bounded(t)); err == nil || !strings.Contains(err.Error(), "not that one") {
+		t.Errorf("a stop that leaves it ends with %v", err)
+	}
+	s.isIn("the stop", true, false)
+	s.proxy.SetFault(nil)
+	if err := s.clear(bounded(t)); err != nil {
+		t.Error(err)
+	}
+	s.isIn("a stop without the refusal", false, false)
+}
+
+// A former SweepReport that keeps all its keys keeps this one, and nobody asks again.
+func TestAFormerKeyThatIsKept(t *testing.T) {
+	s := newPublishScene(t)
+	s.set(s.reports[0], entryFor(nil))
+	s.expect("the first", true, false)
+	s.server.Apply(t, "", fmt.Sprintf("apiVersion: unstale.dev/v1alpha1\nkind: SweepReport\nmetadata: {name: %s, annotations: {unstale.dev/keep: \"true\"}}\n", s.reports[0]))
+	s.set(s.reports[1], entryFor(nil))
+	s.expect("the second", true, true)
+	s.proxy.Reset()
+	s.expect("still", true, true)
+	if n := len(s.proxy.Requests()); n != 0 {
+		t.Errorf("%d requests for a key that is kept", n)
+	}
+}
+
 // What the agent reports it writes to the SweepReport that is in use now, and what it reported to the one before is not carried over.
 func TestTheReportWriterFollowsTheConfiguration(t *testing.T) {
 	r := newReportWriter(nil, zap.NewNop())
 	u := &unit{target: status.Target{Name: "shared"}}
 	r.set(u, status.TargetStatus{}) // with none in use: nothing to do
 	r.forget(u)
-	if err := errors.Join(r.trim(t.Context(), 1), r.drop(t.Context(), nil)); err != nil {
-		t.Error(err)
+	r.again()
+	left, err := r.drop(t.Context(), nil)
+	if err := errors.Join(r.trim(t.Context(), 1), err); err != nil || left {
+		t.Errorf("something is left: %t, error %v", left, err)
 	}
 	r.use("first")
 	first := r.present()

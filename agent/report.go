@@ -72,13 +72,20 @@ func (r *reportWriter) trim(ctx context.Context, agents int) error {
 	return w.Trim(ctx, agents)
 }
 
-// drop removes the entries of targets that are not among those.
-func (r *reportWriter) drop(ctx context.Context, targets []string) error {
+// again looks soon whether the SweepReport still has what was written to it. It never blocks.
+func (r *reportWriter) again() {
+	if w := r.present(); w != nil {
+		w.Again()
+	}
+}
+
+// drop removes the old entries of what is not configured; left tells that there are others that are not old enough.
+func (r *reportWriter) drop(ctx context.Context, configured map[string][]string) (left bool, err error) {
 	w := r.present()
 	if w == nil {
-		return nil
+		return false, nil
 	}
-	return w.Drop(ctx, targets)
+	return w.Drop(ctx, configured)
 }
 
 // run writes until ctx ends.

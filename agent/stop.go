@@ -23,14 +23,21 @@ const StopTimeout = 25 * time.Second
 //
 // The error is a *KeysLeftError if keys are left.
 func (a *Agent) stop(running *parts) error {
+	last := []step{
+		{"send events", time.Second, running.events.end},
+		{"close HTTP", 2 * time.Second, running.http.end},
+	}
+	if running.gossip == nil { // it came no further
+		a.setPhase("stopping")
+		take(last, a.log)
+		return nil
+	}
 	a.log.Info("stopping: this takes 20 seconds at most; a second signal ends it at once")
 	const keys = 2 // the step that clears them
-	failures := take([]step{
+	failures := take(append([]step{
 		{"say that this agent leaves", time.Second, func(context.Context) error {
 			a.setPhase("stopping")
-			if a.cluster != nil {
-				a.cluster.SetLeaving()
-			}
+			a.cluster.SetLeaving()
 			return nil
 		}},
 		{"end sweeps", 2 * time.Second, func(ctx context.Context) error {
@@ -40,14 +47,9 @@ func (a *Agent) stop(running *parts) error {
 		{"clear this node's keys", status.ClearTimeout, a.clearKeys},
 		{"end publishing", time.Second, running.publisher.end},
 		{"leave gossip", gossip.LeaveTimeout + time.Second, func(context.Context) error {
-			if running.gossip == nil {
-				return nil
-			}
 			return a.cluster.Leave(gossip.LeaveTimeout)
 		}},
-		{"send events", time.Second, running.events.end},
-		{"close HTTP", 2 * time.Second, running.http.end},
-	}, a.log)
+	}, last...), a.log)
 	if failures[keys] != nil {
 		return &KeysLeftError{failures[keys]}
 	}

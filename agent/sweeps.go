@@ -22,7 +22,7 @@ type sweeps struct {
 	client   *status.Client
 	evidence *evidence
 	log      *zap.Logger
-	recorded func() error
+	recorded status.Recorder
 	told     func(ctx context.Context, u *unit, report status.TargetReport, took time.Duration)
 	ended    func(u *unit)   // hears that this agent no longer owns a unit
 	owned    func(count int) // hears how many units it owns

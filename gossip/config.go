@@ -102,8 +102,7 @@ func (config *Config) check() error {
 		wrong("port: %d is not a port", config.Port)
 	}
 	if config.KeyFile == "" && !config.Insecure {
-		wrong("no keyFile: make a key with `unstale keygen`, give the same file to all agents, and set gossip.keyFile; " +
-			"only on a network that nobody else reaches set gossip.insecure: true instead")
+		wrong("%w", errNoKeyFile)
 	}
 	return errors.Join(errs...)
 }

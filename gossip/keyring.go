@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -57,6 +58,21 @@ func ParseKeys(data []byte) (Keys, error) {
 		return Keys{}, fmt.Errorf("no key in it; unstale keygen makes one")
 	}
 	return keys, nil
+}
+
+var errNoKeyFile = errors.New("no keyFile: make a key with `unstale keygen`, give the same file to all agents, and set gossip.keyFile; " +
+	"only on a network that nobody else reaches set gossip.insecure: true instead")
+
+// CheckKeys tells whether a cluster with that KeyFile and Insecure would find its keys.
+func CheckKeys(file string, insecure bool) error {
+	switch {
+	case file != "":
+		_, err := LoadKeys(file)
+		return err
+	case !insecure:
+		return errNoKeyFile
+	}
+	return nil
 }
 
 // LoadKeys reads the key file at path.

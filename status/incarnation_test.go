@@ -233,7 +233,7 @@ func TestIncarnationLookFails(t *testing.T) {
 	report.Mode = Report
 	s.looks(NewIncarnationCheck(s.key, report), "Remove EarlierIncarnation")
 	s.equal("left by mode Report", s.left(), left)
-	s.key.Recorded = func() error { return errors.New("the disk is full") }
+	s.key.Recorded = func() (func() error, error) { return func() error { return errors.New("the disk is full") }, nil }
 	if d, err := check.Look(t.Context()); err == nil || d.Verdict != Keep || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("%+v, %v", d, err)
 	}

@@ -83,9 +83,9 @@ type OwnKey struct {
 	NodeUID string
 	// Log hears of removals, with what puts them back.
 	Log *zap.Logger
-	// Recorded tells whether all that was logged is safely written, as Sweeper.Recorded does. It is asked before an entry of an earlier
-	// incarnation is removed, not before what the agent published itself is. Nil: nobody can tell.
-	Recorded func() error
+	// Recorded tells whether the log of a removal is written, as Sweeper.Recorded does. An entry that this OwnKey has published itself
+	// needs no record; every other one does.
+	Recorded Recorder
 	// Now and Wait stand for the clock. All of these may be set before the first use.
 	Now  func() time.Time
 	Wait func(context.Context, time.Duration) error
@@ -435,15 +435,21 @@ func (k *OwnKey) remove(ctx context.Context, why Reason) error {
 		return ErrKept
 	}
 	paths := k.target.Paths
+	var record Recorder
+	if slices.ContainsFunc(k.view.Entries, func(e Entry) bool { return !k.ours(e.Raw) }) {
+		record = k.Recorded
+	}
+	written, err := record.begin()
+	if err != nil {
+		return fmt.Errorf("nothing was removed: %w", err)
+	}
 	for _, e := range k.view.Entries {
 		// Before the write, so that nothing is lost whatever happens in it.
 		k.Log.Info("removing", zap.String("key", e.Key), zap.Stringer("path", paths[e.Place].Path), zap.String("reason", string(why)),
 			zap.ByteString("entry", e.Raw), zap.String("putBack", putBack(&k.target, k.view.Resource, e)))
 	}
-	if k.Recorded != nil && why == EarlierIncarnation {
-		if err := k.Recorded(); err != nil {
-			return fmt.Errorf("the log with what puts the entry back cannot be written: %w", err)
-		}
+	if err := written(); err != nil {
+		return fmt.Errorf("nothing was removed: %w", err)
 	}
 	build := func() []byte { return encode(removal(k.view.Resource, paths, k.view.Entries)) }
 	patch := build()

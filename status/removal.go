@@ -29,15 +29,17 @@ const writeTime = time.Second
 // be confirmed again, so the caller decides anew.
 func (p *pass) remove(ctx context.Context, r *Resource, entries []Entry, proved time.Time) (removalResult, error) {
 	log := p.log.With(zap.String("namespace", r.Namespace), zap.String("name", r.Name))
+	written, err := p.Recorded.begin()
+	if err != nil {
+		return removalResult{}, fmt.Errorf("nothing was removed from %s: %w", r.NamespacedName, err)
+	}
 	for _, e := range entries {
 		// Before the write, so that nothing is lost whatever happens in it.
 		log.Info("removing", zap.String("key", e.Key), zap.Stringer("path", p.target.Paths[e.Place].Path),
 			zap.String("reason", string(NodeGone)), zap.ByteString("entry", e.Raw), zap.String("putBack", putBack(&p.target, r, e)))
 	}
-	if p.Recorded != nil {
-		if err := p.Recorded(); err != nil {
-			return removalResult{}, fmt.Errorf("nothing was removed from %s, because the log with what puts it back cannot be written: %w", r.NamespacedName, err)
-		}
+	if err := written(); err != nil {
+		return removalResult{}, fmt.Errorf("nothing was removed from %s: %w", r.NamespacedName, err)
 	}
 	left := (maxAnswerAge + writeTime - p.Now().Sub(proved)).Truncate(time.Millisecond)
 	if left <= 0 {

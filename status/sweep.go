@@ -51,9 +51,8 @@ type Sweeper struct {
 	Now      func() time.Time
 	Wait     func(context.Context, time.Duration) error
 	Progress func(resource types.NamespacedName, removed, left int)
-	// Recorded tells whether all that was logged so far is safely written. It is asked between the log of a removal, which
-	// has what puts the entry back, and its write; an error keeps the entry. Nil: nobody can tell.
-	Recorded func() error
+	// Recorded tells whether the log of a removal, which has what puts the entry back, is written; an error keeps the entry.
+	Recorded Recorder
 	// Others are resources of the same target that somebody else keeps clean. They are read when no key here belongs to an existing
 	// node, before the target counts as held. Empty for a Sweeper of all the target's resources.
 	Others []types.NamespacedName

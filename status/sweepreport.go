@@ -123,29 +123,3 @@ func sum(resources map[string]TargetStatus) TargetStatus {
 	s.State, s.Message = all.State, cut(all.Message, maxTargetMessage)
 	return s
 }
-
-const (
-	// writeInterval is how long after a target's entry was written it may be written again: sweeps may be frequent, their news is not.
-	writeInterval = time.Minute
-	// The pauses after a write that failed, doubled each time.
-	firstWriteRetry, maxWriteRetry = 5 * time.Second, 5 * time.Minute
-)
-
-// due is when the entry is to be written, if anything but the time of the last sweep has changed.
-func (e *targetEntry) due(interval time.Duration) (time.Time, bool) {
-	changed := e.written == nil || e.removed > 0 || !e.next.sameBut(*e.written)
-	return e.writtenAt.Add(interval), changed
-}
-
-// A targetEntry is one entry of a SweepReport that this process writes.
-type targetEntry struct {
-	target, resource string        // resource is empty where the target has one owner for all
-	next             TargetStatus  // what is to be written, without Removed; guarded by the TargetWriter's mu
-	removed          int64         // since it was written last; likewise
-	written          *TargetStatus // as it was written last, without Removed; nil: not yet; likewise
-	writtenAt        time.Time     // likewise
-
-	// Only who writes reads and sets these.
-	known bool  // total is
-	total int64 // Removed as it was written last, or before this process wrote
-}

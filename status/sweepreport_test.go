@@ -76,23 +76,24 @@ func TestWhenATargetsEntryIsDue(t *testing.T) {
 	later.LastSweep = metav1.NewTime(noon.Add(time.Hour))
 	more := written
 	more.Keys = 6
+	look := noon.Add(100 * time.Second)
 	for _, test := range []struct {
 		name  string
 		entry targetEntry
-		want  string // seconds after noon; never; at once
+		want  string // seconds after noon; at once
 	}{
 		{"never written", targetEntry{next: written}, "at once"},
-		{"the same", targetEntry{next: written, written: &written, writtenAt: noon}, "never"},
-		{"only the time", targetEntry{next: later, written: &written, writtenAt: noon}, "never"},
-		{"a change", targetEntry{next: more, written: &written, writtenAt: noon}, "60"},
-		{"a removal that leaves the counts", targetEntry{next: later, removed: 1, written: &written, writtenAt: noon}, "60"},
+		{"the same", targetEntry{next: written, written: &written, writtenAt: noon, lookAt: look}, "100"},
+		{"only the time", targetEntry{next: later, written: &written, writtenAt: noon, lookAt: look}, "100"},
+		{"a change", targetEntry{next: more, written: &written, writtenAt: noon, lookAt: look}, "60"},
+		{"a removal that leaves the counts", targetEntry{next: later, removed: 1, written: &written, writtenAt: noon, lookAt: look}, "60"},
+		{"somebody saw that it is not there", targetEntry{next: written, written: &written, writtenAt: noon, lookAt: look, anew: true}, "at once"},
+		{"it could not be written", targetEntry{next: written, notBefore: noon.Add(5 * time.Second)}, "5"},
+		{"nor changed", targetEntry{next: more, written: &written, writtenAt: noon, lookAt: look, notBefore: noon.Add(5 * time.Second)}, "60"},
 	} {
-		at, due := test.entry.due(time.Minute)
+		at := test.entry.due(time.Minute)
 		got := fmt.Sprint(at.Sub(noon).Seconds())
-		switch {
-		case !due:
-			got = "never"
-		case at.Before(noon):
+		if at.Before(noon) {
 			got = "at once"
 		}
 		if got != test.want {

@@ -16,12 +16,15 @@ import (
 )
 
 // A TargetWriter writes what the owners of targets found into a SweepReport: when it changed, and at most once a minute for each entry. What
-// it writes only informs; two that write the same entry do no harm. It is safe for concurrent use.
+// it writes only informs; two that write the same entry do no harm. A minute after it first wrote an entry, and then every hour or two, it
+// looks whether the entry is still as it wrote it: a former owner's write may have come after it, or somebody may have removed it.
+// It is safe for concurrent use.
 type TargetWriter struct {
 	client   *Client
 	report   string
 	log      *zap.Logger
 	interval time.Duration // writeInterval
+	settle   time.Duration // settleInterval
 	wake     chan struct{} // size 1: entries changed
 
 	mu      sync.Mutex
@@ -31,7 +34,7 @@ type TargetWriter struct {
 // NewTargetWriter makes a TargetWriter for the SweepReport of that name. It sends nothing.
 func NewTargetWriter(client *Client, report string, log *zap.Logger) *TargetWriter {
 	return &TargetWriter{
-		client: client, report: report, log: log, interval: writeInterval,
+		client: client, report: report, log: log, interval: writeInterval, settle: settleInterval,
 		wake: make(chan struct{}, 1), entries: map[[2]string]*targetEntry{},
 	}
 }
@@ -49,6 +52,21 @@ func (w *TargetWriter) Set(target, resource string, s TargetStatus) {
 	s.Removed = 0
 	e.next = s
 	w.mu.Unlock()
+	w.changed()
+}
+
+// Again looks soon whether the entries are as they were written: somebody saw that the SweepReport lacks what this process wrote to it. What
+// the SweepReport then has as removed counts, and not what this process remembers. It never blocks.
+func (w *TargetWriter) Again() {
+	w.mu.Lock()
+	for _, e := range w.entries {
+		e.anew = true
+	}
+	w.mu.Unlock()
+	w.changed()
+}
+
+func (w *TargetWriter) changed() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -83,11 +101,11 @@ func (w *TargetWriter) Run(ctx context.Context) error {
 	return nil
 }
 
-// await returns when an entry is due, or ctx ends.
+// await returns when something is due for an entry, or ctx ends.
 func (w *TargetWriter) await(ctx context.Context) error {
 	for ctx.Err() == nil {
-		var timer <-chan time.Time // nil, so never, when nothing is due
-		if at, due := w.next(); due {
+		var timer <-chan time.Time // nil, so never, when there is no entry
+		if at, any := w.next(); any {
 			wait := time.Until(at)
 			if wait <= 0 {
 				return nil
@@ -103,67 +121,98 @@ func (w *TargetWriter) await(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// next is when the next entry is due, if one is.
+// next is when there is next something to do for an entry, if there is one.
 func (w *TargetWriter) next() (next time.Time, any bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.entries {
-		if at, due := e.due(w.interval); due && (!any || at.Before(next)) {
+		if at := e.due(w.interval); !any || at.Before(next) {
 			next, any = at, true
 		}
 	}
 	return next, any
 }
 
-// writeDue writes the entries that are due. It stops at the first that fails.
+// writeDue does what is due. It stops at the first failure, unless the entry is to blame: that one is tried again later, the others now.
 func (w *TargetWriter) writeDue(ctx context.Context) error {
 	w.mu.Lock()
 	now := time.Now()
 	var due []*targetEntry
 	for _, e := range w.entries {
-		if at, changed := e.due(w.interval); changed && !at.After(now) {
+		if !e.due(w.interval).After(now) {
 			due = append(due, e)
 		}
 	}
 	w.mu.Unlock()
-	var before map[string]targetInReport // as it was in the report; read when it is needed
+	// When it is needed, and once for all.
+	read := sync.OnceValues(func() (map[string]targetInReport, error) {
+		there, _, err := w.read(ctx)
+		return there, err
+	})
 	for _, e := range due {
-		if !e.known {
-			if before == nil {
-				var err error
-				if before, _, err = w.read(ctx); err != nil {
-					return err
-				}
-			}
-			// Once, and not again when the write fails: it may have been done all the same, and would then count twice.
-			e.known, e.total = true, before[e.target].Removed
-			if e.resource != "" {
-				e.total = before[e.target].Resources[e.resource].Removed
-			}
-		}
-		w.mu.Lock()
-		s, removed, mine := e.next, e.removed, w.entries[[2]string{e.target, e.resource}] == e
-		w.mu.Unlock()
-		if !mine { // forgotten since
-			continue
-		}
-		s.Removed = e.total + removed
-		if err := w.write(ctx, e.target, e.resource, s); err != nil {
+		err := w.writeEntry(ctx, e, read)
+		if err != nil && !(blamesEntry(err) && ctx.Err() == nil) {
 			return err
 		}
-		w.written(e, s, removed)
+		if err != nil && w.putOff(e, err) {
+			w.log.Warn("cannot write an entry of the SweepReport; all else goes on",
+				zap.String("target", e.target), zap.String("resource", e.resource), zap.Error(err))
+		}
 	}
 	return nil
 }
 
-// written remembers what was written. An entry that was forgotten meanwhile is nobody's; one that took its place knows nothing of this.
-func (w *TargetWriter) written(e *targetEntry, s TargetStatus, removed int64) {
+// writeEntry writes an entry, unless a look at the report was due and shows that it is there already.
+func (w *TargetWriter) writeEntry(ctx context.Context, e *targetEntry, read func() (map[string]targetInReport, error)) error {
+	w.mu.Lock()
+	unsure, mine := e.unsure(time.Now()), w.mine(e)
+	w.mu.Unlock()
+	if unsure && mine {
+		there, err := read()
+		if err != nil {
+			return err
+		}
+		if w.look(e, there) {
+			return nil
+		}
+	}
+	w.mu.Lock()
+	s, removed, mine := e.next, e.removed, w.mine(e)
+	s.Removed = e.total + removed
+	w.mu.Unlock()
+	if !mine { // forgotten since
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, entryTime)
+	defer cancel()
+	if err := w.write(ctx, e.target, e.resource, s); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// One that took the place of an entry that was forgotten meanwhile knows nothing of this.
 	e.removed -= removed
-	e.total = s.Removed
-	s.Removed = 0
-	e.written, e.writtenAt = &s, time.Now()
+	e.isThere(s, time.Now(), w.settle)
+	return nil
+}
+
+// look compares an entry with what the report has, and tells whether there is nothing to write.
+func (w *TargetWriter) look(e *targetEntry, there map[string]targetInReport) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return e.look(there, time.Now(), w.settle)
+}
+
+// putOff makes an entry wait, and tells whether the reason is news.
+func (w *TargetWriter) putOff(e *targetEntry, why error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return e.putOff(why, time.Now())
+}
+
+// mine tells whether the entry is still this process's. The caller holds mu.
+func (w *TargetWriter) mine(e *targetEntry) bool {
+	return w.entries[[2]string{e.target, e.resource}] == e
 }
 
 // A targetInReport is a target's entry as a SweepReport has it.
@@ -272,23 +321,17 @@ func (w *TargetWriter) explain(err error) error {
 	return err
 }
 
-// Drop removes the entries of targets other than those, as they were read: what somebody wrote meanwhile stays.
-func (w *TargetWriter) Drop(ctx context.Context, keep []string) error {
-	_, body, err := w.read(ctx)
-	if err != nil {
-		return err
+// blamesEntry tells whether a failure is about what was to be written, so that something else may well be written.
+func blamesEntry(err error) bool {
+	var failure *RequestError
+	if !errors.As(err, &failure) || failure.request.verb != "patch" {
+		return false
 	}
-	ops := []operation{{"test", "/metadata/uid", quote(body.Metadata.UID)}}
-	for _, name := range sortedKeys(body.Status.Targets) {
-		if !slices.Contains(keep, name) {
-			at := pointer(FieldPath{"status", "targets", name})
-			ops = append(ops, operation{"test", at, body.Status.Targets[name]}, operation{"remove", at, nil})
-		}
+	switch failure.Code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
+		return false
 	}
-	if len(ops) == 1 {
-		return nil
-	}
-	return w.patchJSON(ctx, ops)
+	return failure.Code/100 == 4
 }
 
 func (w *TargetWriter) patchJSON(ctx context.Context, ops []operation) error {

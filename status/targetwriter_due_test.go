@@ -16,7 +16,7 @@ func TestWhatIsWrittenIsNoNews(t *testing.T) {
 	s.set("nri", "ns/a", "node-1", 5, 2)
 	s.set("other", "", "node-1", 5, 0)
 	s.write()
-	if at, due := s.writer.next(); due {
+	if at, _ := s.writer.next(); time.Until(at) < s.writer.settle/2 {
 		t.Errorf("after the write something is due at %v", at)
 	}
 	s.proxy.Reset()
@@ -25,7 +25,7 @@ func TestWhatIsWrittenIsNoNews(t *testing.T) {
 		t.Errorf("%d requests for what is written", n)
 	}
 	s.set("nri", "", "node-1", 5, 1) // but for the removals all is as it was
-	if _, due := s.writer.next(); !due {
+	if at, _ := s.writer.next(); time.Until(at) > 0 {
 		t.Error("removals are no news")
 	}
 }
@@ -53,7 +53,7 @@ func TestTheEntryThatIsDueFirst(t *testing.T) {
 	for i, target := range []string{"c", "a", "b", "d", "e"} {
 		w.Set(target, "", TargetStatus{State: OK, Keys: 1})
 		e := w.entries[[2]string{target, ""}]
-		e.written, e.writtenAt = &TargetStatus{State: OK}, noon.Add(time.Duration(i)*time.Second)
+		e.written, e.writtenAt, e.lookAt = &TargetStatus{State: OK}, noon.Add(time.Duration(i)*time.Second), noon.Add(time.Hour)
 	}
 	w.entries[[2]string{"c", ""}].next.Keys = 0 // the first has no news
 	first = first.Add(time.Second)

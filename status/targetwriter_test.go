@@ -134,17 +134,6 @@ func TestTargetWriter(t *testing.T) {
 	s.write()
 	s.expect("nri=OK/node-2/3/101, other=OK/node-1/1/0")
 
-	if err := s.writer.Drop(t.Context(), []string{"nri"}); err != nil {
-		t.Fatal(err)
-	}
-	s.expect("nri=OK/node-2/3/101")
-	s.proxy.Reset()
-	if err := s.writer.Drop(t.Context(), []string{"nri"}); err != nil {
-		t.Fatal(err)
-	}
-	if n := s.proxy.Counts()["PATCH sweepreports.unstale.dev/status"]; n != 0 {
-		t.Error("a write although there is nothing to drop")
-	}
 }
 
 func TestTargetWithResourcesOfSeveralOwners(t *testing.T) {
@@ -307,19 +296,6 @@ func TestTargetWriterSaysWhatIsMissing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "unstale crd") {
 		t.Errorf("without a SweepReport: %v", err)
 	}
-}
-
-func TestDropLeavesWhatChangedMeanwhile(t *testing.T) {
-	s := newReportScene(t)
-	s.set("old", "", "node-1", 5, 2)
-	s.write()
-	s.proxy.SetFault(apiserver.On("PATCH sweepreports.unstale.dev/status", &apiserver.Fault{Before: func(*http.Request) {
-		s.server.PatchStatus(t, SweepReports, "", s.name, `{"status": {"targets": {"old": {"keys": 6}}}}`)
-	}}).Times(1))
-	if err := s.writer.Drop(t.Context(), nil); err == nil {
-		t.Error("it dropped an entry that was written meanwhile")
-	}
-	s.expect("old=OK/node-1/6/2")
 }
 
 func TestTrim(t *testing.T) {

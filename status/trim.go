@@ -80,3 +80,88 @@ func nodesComplete(conditions []metav1.Condition, agents int, now metav1.Time) (
 	conditions[i] = want
 	return conditions, true
 }
+
+// formerAge is how old an entry of a target or resource that is not configured must be before it is dropped. While a new configuration
+// reaches one agent after the other, those with the earlier one do not know the targets of those that are ahead; an hour is long for that.
+const formerAge = time.Hour
+
+// Drop removes the entries of targets that are not configured, and of resources that are not, as they were read: what somebody wrote
+// meanwhile stays. configured is what there is: the resources as NAMESPACE/NAME by their target's name, none where the target has one owner for
+// all. Entries whose last sweep is less than an hour ago stay; left tells that there are such. The SweepReport's owner calls it after a pass.
+func (w *TargetWriter) Drop(ctx context.Context, configured map[string][]string) (left bool, err error) {
+	_, body, err := w.read(ctx)
+	if err != nil {
+		return false, err
+	}
+	ops, left := former(body.Status.Targets, configured, time.Now())
+	if len(ops) == 0 {
+		return left, nil
+	}
+	return left, w.patchJSON(ctx, append([]operation{{"test", "/metadata/uid", quote(body.Metadata.UID)}}, ops...))
+}
+
+// former is what removes the entries that are not configured and old; left tells that some are not old.
+func former(targets map[string]json.RawMessage, configured map[string][]string, now time.Time) (ops []operation, left bool) {
+	old := func(s TargetStatus) bool { return now.Sub(s.LastSweep.Time) > formerAge }
+	for _, name := range sortedKeys(targets) {
+		raw := targets[name]
+		var entry struct {
+			TargetStatus
+			Resources map[string]json.RawMessage `json:"resources"`
+		}
+		readable := json.Unmarshal(raw, &entry) == nil
+		at := pointer(FieldPath{"status", "targets", name})
+		remove := []operation{{"test", at, raw}, {"remove", at, nil}}
+		resources, is := configured[name]
+		switch {
+		case !is && readable && !old(entry.TargetStatus):
+			left = true
+			continue
+		case !is:
+			ops = append(ops, remove...)
+			continue
+		case !readable || len(resources) == 0: // its owner writes it as a whole
+			continue
+		}
+		stays, before := map[string]TargetStatus{}, len(entry.Resources)
+		for _, resource := range sortedKeys(entry.Resources) {
+			var s TargetStatus
+			readable := json.Unmarshal(entry.Resources[resource], &s) == nil
+			switch {
+			case slices.Contains(resources, resource):
+			case readable && !old(s):
+				left = true
+			default:
+				delete(entry.Resources, resource)
+				continue
+			}
+			stays[resource] = s
+		}
+		switch len(stays) {
+		case before:
+		case 0:
+			ops = append(ops, remove...)
+		default:
+			ops = append(ops, operation{"test", at, raw}, operation{"replace", at, summed(stays, entry.Resources)})
+		}
+	}
+	return ops, left
+}
+
+// summed is the entry of a target with those resources, as they stand in the report.
+func summed(resources map[string]TargetStatus, raw map[string]json.RawMessage) json.RawMessage {
+	s := sum(resources)
+	entry := struct {
+		TargetStatus
+		LastSweep *metav1.Time               `json:"lastSweep,omitempty"` // null is no time
+		Resources map[string]json.RawMessage `json:"resources"`
+	}{TargetStatus: s, Resources: raw}
+	if !s.LastSweep.IsZero() {
+		entry.LastSweep = &s.LastSweep
+	}
+	text, err := json.Marshal(entry)
+	if err != nil {
+		panic("the entry of a target cannot be written as JSON: " + err.Error()) // its resources are JSON that was parsed before
+	}
+	return text
+}

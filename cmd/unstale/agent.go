@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/unstale/unstale/agent"
 	"github.com/unstale/unstale/gossip"
@@ -55,7 +56,7 @@ wrong; 4 if a stop left a key of this node behind; 128 and the signal's number i
 			}
 			a, err := agent.New(agent.Options{
 				ConfigFile: config, Node: node, Role: as, Version: version,
-				API: api, UserAgent: userAgent(), Log: log, Recorded: logged.Err,
+				API: api, UserAgent: userAgent(), Log: log, Recorded: logged.recorder(log), LogFailed: logged.failure,
 			})
 			if err != nil {
 				return usageError(err)
@@ -66,10 +67,14 @@ wrong; 4 if a stop left a key of this node behind; 128 and the signal's number i
 			})
 			err = a.Run(cmd.Context())
 			var left *agent.KeysLeftError
-			if errors.As(err, &left) {
-				return &exitError{exitKeysLeft, err}
+			switch {
+			case errors.As(err, &left):
+				log.Error("stopped", zap.Error(err))
+				return &exitError{exitKeysLeft, nil}
+			case err != nil:
+				return &exitError{exitFailed, nil} // it is logged
 			}
-			return failed(err)
+			return nil
 		},
 	}
 	f := cmd.Flags()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
@@ -35,11 +36,23 @@ func TestAgentUsage(t *testing.T) {
 	}
 }
 
-// An agent without a gossip key does not start, and says what to do.
+// An agent without a gossip key does not start, and says what to do, whether or not the API server answers.
 func TestAgentWithoutAKey(t *testing.T) {
-	config := writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\ngossip: {bindAddress: 127.0.90.1}\n"+
-		"http: {debugAddress: \"\", metricsAddress: \"\"}\n")
-	runProgram(t, "agent", "--config", config, "--node", "n", "--kubeconfig", apiserver.Shared(t).Kubeconfig).want(t, exitFailed, "unstale keygen")
+	proxy := apiserver.Shared(t).Proxy(t)
+	proxy.SetFault(apiserver.OnEach(&apiserver.Fault{Hang: true}))
+	for _, test := range []struct{ keyFile, words string }{
+		{"", "unstale keygen"},
+		{", keyFile: /no/such/keys", "read the gossip keys: open /no/such/keys"},
+		{", keyFile: " + writeFile(t, "not a key\n"), "read the gossip keys"},
+		{", keyFile: " + writeFile(t, ""), "no key in it; unstale keygen makes one"},
+	} {
+		config := writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\ngossip: {bindAddress: 127.0.90.1"+test.keyFile+"}\n"+
+			"http: {debugAddress: \"\", metricsAddress: \"\"}\n")
+		runProgram(t, "agent", "--config", config, "--node", "n", "--kubeconfig", proxy.Kubeconfig(t)).want(t, exitUsage, test.words)
+	}
+	if n := len(proxy.Requests()); n != 0 {
+		t.Errorf("%d requests", n)
+	}
 }
 
 // agentCommand runs an agent of a new node behind the proxy.
@@ -168,4 +181,38 @@ func (w *watched) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.String()
+}
+
+// An agent that cannot start says why before anything else about its end, and its log stays JSON to the last line.
+func TestAgentThatCannotStart(t *testing.T) {
+	proxy := apiserver.Shared(t).Proxy(t)
+	cmd, _, wait := startAgent(t, "127.0.90.4", proxy)
+	second := agentCommand(t, "127.0.90.4", proxy)
+	second.Args = append(second.Args, "--log-format", "json")
+	var out bytes.Buffer
+	second.Stderr = &out
+	second.Run()
+	if got := second.ProcessState.ExitCode(); got != exitFailed {
+		t.Errorf("exit status %d, want %d", got, exitFailed)
+	}
+	var why []string
+	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+		var record struct{ Level, Msg, Error string }
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Errorf("no JSON: %s", line)
+		}
+		switch {
+		case record.Level == "error":
+			why = append(why, record.Error)
+		case strings.HasPrefix(record.Msg, "stopping") && len(why) == 0:
+			t.Errorf("it says %q before it says why", record.Msg)
+		}
+	}
+	if len(why) != 1 || !strings.Contains(why[0], "the port is in use") {
+		t.Errorf("the causes it told are %q", why)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	wait()
 }

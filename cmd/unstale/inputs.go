@@ -107,7 +107,7 @@ func (in *inputs) open(cmd *cobra.Command) (*cluster, error) {
 	c := &cluster{nodes: status.NewNodes(client), targets: configuration.StatusTargets(), log: log}
 	for _, target := range c.targets {
 		sweeper := status.NewSweeper(target, client, c.nodes, log)
-		sweeper.Recorded = logged.Err
+		sweeper.Recorded = logged.recorder(log)
 		c.sweepers = append(c.sweepers, sweeper)
 	}
 	return c, nil

@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/unstale/unstale/status"
 )
 
 // newLogger makes a logger that writes to w as JSON, or for people as console.
@@ -34,30 +36,68 @@ type console struct {
 	fields []zapcore.Field
 }
 
-// A checkedWriter remembers the first error of its writes: zap itself drops it.
+// A checkedWriter remembers which of its writes failed: zap itself drops the errors.
 type checkedWriter struct {
-	w   io.Writer
-	mu  sync.Mutex
-	err error // guarded by mu
+	w io.Writer
+
+	mu       sync.Mutex
+	failures int   // how many writes failed; guarded by mu
+	failed   error // the last write, nil if it succeeded; guarded by mu
+	last     error // why the last one that failed did; guarded by mu
+	torn     bool  // a line was begun and not ended; guarded by mu
 }
 
+// Write writes one line, or more.
 func (c *checkedWriter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	if err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.err == nil {
-			c.err = err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.torn { // what comes must not be taken for the rest of it
+		if _, c.failed = c.w.Write([]byte{'\n'}); c.failed != nil {
+			c.failures, c.last = c.failures+1, c.failed
+			return 0, c.failed
 		}
+		c.torn = false
+	}
+	n, err := c.w.Write(p)
+	if c.failed = err; err != nil {
+		c.failures, c.last, c.torn = c.failures+1, err, n > 0
 	}
 	return n, err
 }
 
-// Err is the first error of a write.
-func (c *checkedWriter) Err() error {
+// failure is why the last write failed, nil if it did not.
+func (c *checkedWriter) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err
+	return c.failed
+}
+
+// state is the number of writes that failed so far, and why the last of them did.
+func (c *checkedWriter) state() (failures int, last error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failures, c.last
+}
+
+// recorder tells by the writes since a removal began to be logged whether that was written. log must write to c. Whose line it was that
+// failed nobody knows, so it counts against all removals that are under way.
+func (c *checkedWriter) recorder(log *zap.Logger) status.Recorder {
+	return func() (func() error, error) {
+		if failed := c.failure(); failed != nil {
+			// A short line shows whether it is over, and costs little if it is not.
+			log.Warn("the log could not be written; what was logged meanwhile is lost", zap.Error(failed))
+			if err := c.failure(); err != nil {
+				return nil, err
+			}
+		}
+		before, _ := c.state()
+		return func() error {
+			if failures, last := c.state(); failures != before {
+				return last
+			}
+			return nil
+		}, nil
+	}
 }
 
 func (c *console) With(fields []zapcore.Field) zapcore.Core {
