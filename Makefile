@@ -10,6 +10,9 @@ COMMIT  := $(shell git rev-parse --verify HEAD 2>/dev/null || echo unknown)
 DATE    := $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 
+# Tests that change kernel tables, in namespaces of their own, need root.
+KERNEL := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname)" = Linux ] && echo "-tags=kernel")
+
 # Where the tests, the demo and the benchmarks find the programs they run.
 PROGRAMS = UNSTALE="$(CURDIR)/bin/unstale" UNSTALE_CONTROLPLANE="$$(test/controlplane/build.sh)"
 
@@ -21,9 +24,10 @@ build: ## build bin/unstale
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/unstale ./cmd/unstale
 
 test: ## run all tests, under the race detector (ARGS="-run Name -v" is passed on)
-	@test/preflight.sh go cc
+	@test/preflight.sh go cc $(if $(KERNEL),ipset)
 	@test/controlplane/build.sh >/dev/null
-	$(PROGRAMS) CGO_ENABLED=1 go test -race -timeout 15m $(ARGS) ./...
+	@[ -n "$(KERNEL)" ] || echo "Without root on Linux the tests of kernel tables are left out; sudo make test runs them too." >&2
+	$(PROGRAMS) CGO_ENABLED=1 go test -race -timeout 15m $(KERNEL) $(ARGS) ./...
 
 lint: ## check the format, vet for Linux, Windows and macOS, staticcheck, go.mod files
 	@test/preflight.sh go
@@ -36,10 +40,10 @@ bench: build controlplane ## measure, and write bench.json (B=NAME: only that on
 	$(PROGRAMS) B="$(B)" go run ./test/bench $(ARGS)
 
 cover: ## run all tests and say how much of the product they reach (bin/cover.out)
-	@test/preflight.sh go
+	@test/preflight.sh go $(if $(KERNEL),ipset)
 	@test/controlplane/build.sh >/dev/null
 	@mkdir -p bin
-	$(PROGRAMS) go test -timeout 15m -coverprofile=bin/cover.out \
+	$(PROGRAMS) go test -timeout 15m $(KERNEL) -coverprofile=bin/cover.out \
 		-coverpkg="$$(go list ./... | grep -v /test/ | paste -sd, -)" ./...
 	go tool cover -func=bin/cover.out | tail -1
 

@@ -69,6 +69,7 @@ type Agent struct {
 	ownKeys   *ownKeys
 	sweeps    *sweeps
 	passes    *passes
+	kernel    *kernel
 
 	mu         sync.Mutex
 	phase      string         // why it is not ready, empty when it is; guarded by mu
@@ -136,7 +137,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // parts are the running parts that a stop ends, nil where one has not begun.
 type parts struct {
-	http, events, gossip, report, health, publisher, incarnations, sweeps, reload *part
+	http, events, gossip, report, health, publisher, incarnations, sweeps, reload, kernel *part
 }
 
 // start brings the agent up to where it works. It returns nil also when ctx ends before.
@@ -166,6 +167,9 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	}
 	a.publisher = newPublisher(a.ownKeys, members, a.ownKeys.log)
 	a.passes = newPasses(a)
+	if a.kernel, err = newKernel(a); err != nil {
+		return err
+	}
 	a.sweeps = &sweeps{
 		node: a.options.Node, cluster: a.cluster, client: a.client, evidence: a.evidence, log: a.log.Named("sweep"),
 		recorded: a.options.Recorded, told: a.passes.told, ended: a.passes.ended, owned: a.metrics.owns, ownsAll: a.options.ownsAll,
@@ -198,8 +202,9 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 		return nil
 	})
 	running.sweeps = begin("sweeps", failed, a.sweeps.run)
+	running.kernel = begin("kernel", failed, a.kernel.run)
 	running.reload = begin("reload", failed, reload.run)
-	if len(config.StatusKeys) == 0 {
+	if len(config.StatusKeys) == 0 && config.Kernel == nil {
 		a.log.Warn("the configuration has no targets, so there is nothing to keep clean; see statusKeys and presets")
 	}
 	return nil
@@ -303,6 +308,7 @@ func (a *Agent) apply(c *Configuration) {
 	}
 	a.passes.configure(targets)
 	a.report.use(c.Report.Name)
+	a.kernel.use(c)
 	a.sweeps.configure(units, time.Duration(c.SweepInterval))
 	signal(a.ownKeys.configured)
 	a.publisher.set(c.Report.Name, status.NewNodeEntry(nil, generation, c.Hash(), time.Now(), a.ownKeys.uid))

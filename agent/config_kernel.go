@@ -37,21 +37,32 @@ func (c *KernelConfig) setDefaults() {
 	c.MaxRemovals = 64
 }
 
+// complete gives the targets without a mode the section's.
 func (c *KernelConfig) complete() {
-	inherit := func(mode *status.Mode) {
+	for _, mode := range c.modes() {
 		if *mode == "" {
 			*mode = c.Mode
 		}
 	}
+}
+
+// setModes gives all targets that mode.
+func (c *KernelConfig) setModes(to status.Mode) {
+	for _, mode := range c.modes() {
+		*mode = to
+	}
+}
+
+// modes are those of the targets.
+func (c *KernelConfig) modes() []*status.Mode {
+	var modes []*status.Mode
 	for i := range c.IPSets {
-		inherit(&c.IPSets[i].Mode)
+		modes = append(modes, &c.IPSets[i].Mode)
 	}
 	for i := range c.BPFMaps {
-		inherit(&c.BPFMaps[i].Mode)
+		modes = append(modes, &c.BPFMaps[i].Mode)
 	}
-	inherit(&c.Conntrack.Mode)
-	inherit(&c.Neighbors.Mode)
-	inherit(&c.HNS.Mode)
+	return append(modes, &c.Conntrack.Mode, &c.Neighbors.Mode, &c.HNS.Mode)
 }
 
 // Scope says whose addresses a table holds.

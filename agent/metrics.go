@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type metrics struct {
 	ownedUnits  prometheus.Gauge
 	ability     prometheus.Gauge
 	lost        prometheus.Counter
+	podUpdates  *prometheus.CounterVec
 
 	mu    sync.Mutex
 	units map[string]unitCounts // of the units that this agent owns, by their id; guarded by mu
@@ -78,6 +80,8 @@ func newMetrics(version string) *metrics {
 			Name: "unstale_lost_keys_total", Help: "Keys of live agents that were gone from the SweepReport and did not come back when asked for: somebody else removes them, or there is a defect.",
 		}),
 	}
+	m.podUpdates = counters("unstale_pod_updates_total",
+		"Updates of this node's pods, by whether they can change who has which address, and whether they show one.", "relevant", "address")
 	build := gauges("unstale_build_info", "Always 1; the label tells this program's version.", "version")
 	build.WithLabelValues(version).Set(1)
 	// Both results are there from the start, so that the first failure is seen as an increase.
@@ -85,7 +89,7 @@ func newMetrics(version string) *metrics {
 	m.reloads.WithLabelValues("failure")
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build,
-		m.sweeps, m.durations, m.decided, m.removed, m.keys, m.candidates, m.reloads, m.generations, m.ownedUnits, m.ability, m.lost,
+		m.sweeps, m.durations, m.decided, m.removed, m.keys, m.candidates, m.reloads, m.generations, m.ownedUnits, m.ability, m.lost, m.podUpdates,
 	)
 	return m
 }
@@ -200,4 +204,13 @@ func (m *metrics) lostKeys(n int) { m.lost.Add(float64(n)) }
 // observe adds what gossip counts. It may be called once, when stats may be.
 func (m *metrics) observe(stats func() gossip.Stats) {
 	m.registry.MustRegister(newGossipCollector(stats))
+}
+
+// podUpdate counts an update of a pod of this node.
+func (m *metrics) podUpdate(relevant, withoutAddress bool) {
+	address := "present"
+	if withoutAddress {
+		address = "empty"
+	}
+	m.podUpdates.WithLabelValues(strconv.FormatBool(relevant), address).Inc()
 }

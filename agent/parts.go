@@ -31,12 +31,19 @@ func begin(name string, failed chan<- error, run func(context.Context) error) *p
 	return p
 }
 
+// stop tells the part to end, without waiting for it.
+func (p *part) stop() {
+	if p != nil {
+		p.cancel()
+	}
+}
+
 // end ends the part, and waits for that until ctx ends. A part that was never begun has ended.
 func (p *part) end(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	p.cancel()
+	p.stop()
 	select {
 	case <-p.done:
 		return nil

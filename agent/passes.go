@@ -91,7 +91,7 @@ func (p *passes) told(ctx context.Context, u *unit, report status.TargetReport, 
 	a.health.passed(&report)
 	a.metrics.swept(&report, took)
 	a.metrics.holds(u.id(), &report)
-	p.news(u, &report, now)
+	p.news(u.id(), &report, now)
 	if u.target.Name == reportTarget {
 		p.lookAfterKeys(ctx, &report, now)
 		return
@@ -118,13 +118,13 @@ func (p *passes) ended(u *unit) {
 	}
 }
 
-// news logs, records and announces what differs from the pass before.
-func (p *passes) news(u *unit, report *status.TargetReport, now time.Time) {
+// news logs, records and announces what differs from the pass before of that id.
+func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 	p.mu.Lock()
-	before := p.last[u.id()]
+	before := p.last[id]
 	p.mu.Unlock()
 	after := lastPass{report.State, report.Message, map[findingOf]status.Reason{}}
-	log := p.log.With(zap.String("target", u.target.Name))
+	log := p.log.With(zap.String("target", report.Target))
 	if after.state != before.state || after.message != before.message {
 		switch {
 		case report.State.Failed() || report.State == status.StateHeld:
@@ -149,6 +149,9 @@ func (p *passes) news(u *unit, report *status.TargetReport, now time.Time) {
 				continue
 			}
 			fresh = append(fresh, f)
+			if report.Kind == kernelKind {
+				logScrub(log, r.Name, f)
+			}
 			if f.Reason == status.MemberWithoutNode {
 				withoutNode = append(withoutNode, f.Key)
 			}
@@ -157,7 +160,7 @@ func (p *passes) news(u *unit, report *status.TargetReport, now time.Time) {
 		object := corev1.ObjectReference{
 			APIVersion: r.Type.APIVersion, Kind: r.Type.Kind, Namespace: r.Namespace, Name: r.Name, UID: types.UID(r.UID),
 		}
-		if len(removed) > 0 {
+		if len(removed) > 0 && object.UID != "" {
 			slices.Sort(removed)
 			p.agent.events.removed(object, report.Target, string(status.NodeGone), slices.Compact(removed))
 		}
@@ -168,7 +171,7 @@ func (p *passes) news(u *unit, report *status.TargetReport, now time.Time) {
 		}
 	}
 	p.mu.Lock()
-	p.last[u.id()] = after
+	p.last[id] = after
 	p.mu.Unlock()
 }
 

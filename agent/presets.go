@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -24,6 +25,8 @@ type Preset struct {
 	YAML string
 	// Targets are its targets, complete and valid.
 	Targets []StatusKeysConfig
+	// Kernel are its kernel tables, without modes: those are the configuration's. Nil: none.
+	Kernel *KernelConfig
 }
 
 // Presets are all built-in sets of targets, sorted by name. The caller may change what it gets.
@@ -32,7 +35,7 @@ func Presets() []Preset {
 	if err != nil {
 		panic(fmt.Sprintf("agent: the embedded presets cannot be read: %v", err)) // not built correctly
 	}
-	presets := make([]Preset, len(files)) // ReadDir has sorted them
+	presets := make([]Preset, len(files))
 	for i, file := range files {
 		data, err := presetFiles.ReadFile("presets/" + file.Name())
 		if err != nil {
@@ -40,6 +43,7 @@ func Presets() []Preset {
 		}
 		presets[i] = newPreset(strings.TrimSuffix(file.Name(), path.Ext(file.Name())), string(data))
 	}
+	slices.SortFunc(presets, func(a, b Preset) int { return strings.Compare(a.Name, b.Name) })
 	return presets
 }
 
@@ -49,7 +53,11 @@ func newPreset(name, text string) Preset {
 	if err != nil {
 		panic(fmt.Sprintf("agent: the built-in preset %s is not valid:\n%v", name, err))
 	}
-	return Preset{Name: name, Summary: leadingComment(text), YAML: text, Targets: c.StatusKeys}
+	p := Preset{Name: name, Summary: leadingComment(text), YAML: text, Targets: c.StatusKeys, Kernel: c.Kernel}
+	if p.Kernel != nil {
+		p.Kernel.setModes("")
+	}
+	return p
 }
 
 // leadingComment is the text of the comment lines that a file begins with.
@@ -77,7 +85,7 @@ func (c *Configuration) addPresetsOf(known []Preset) Errors {
 		isOwn[target.name] = true
 	}
 	from := map[string]string{} // the preset of each target that was added
-	var added []StatusKeysConfig
+	var added Configuration
 	for i, name := range c.Presets {
 		at := location("presets").item(i)
 		index := slices.IndexFunc(known, func(p Preset) bool { return p.Name == name })
@@ -89,20 +97,56 @@ func (c *Configuration) addPresetsOf(known []Preset) Errors {
 			found.failf(at, "repeats the preset %s; keep one", name)
 			continue
 		}
-		for _, target := range known[index].Targets {
-			if isOwn[target.Name] {
-				continue
+		take := func(target string) bool {
+			if isOwn[target] {
+				return false
 			}
-			if other, taken := from[target.Name]; taken {
-				found.failf(at, "the presets %s and %s both have a target %s; remove one preset, or give a target of that name in this file, which replaces both", other, name, target.Name)
-				continue
+			if other, taken := from[target]; taken {
+				found.failf(at, "the presets %s and %s both have a target %s; remove one preset, or give a target of that name in this file, which replaces both", other, name, target)
+				return false
 			}
-			from[target.Name] = name
-			added = append(added, target)
+			from[target] = name
+			return true
+		}
+		known[index].addTo(&added, take)
+	}
+	c.StatusKeys = append(added.StatusKeys, c.StatusKeys...)
+	if added.Kernel == nil {
+		return found.errs
+	}
+	if c.Kernel == nil {
+		c.Kernel = &KernelConfig{}
+		applyDefaults(reflect.ValueOf(c.Kernel).Elem())
+	}
+	c.Kernel.IPSets = append(added.Kernel.IPSets, c.Kernel.IPSets...)
+	c.Kernel.BPFMaps = append(added.Kernel.BPFMaps, c.Kernel.BPFMaps...)
+	c.Kernel.complete()
+	return found.errs
+}
+
+// addTo adds the targets that take agrees to, by their names.
+func (p *Preset) addTo(c *Configuration, take func(target string) bool) {
+	for _, t := range p.Targets {
+		if take(t.Name) {
+			c.StatusKeys = append(c.StatusKeys, t)
 		}
 	}
-	c.StatusKeys = append(added, c.StatusKeys...)
-	return found.errs
+	if p.Kernel == nil {
+		return
+	}
+	if c.Kernel == nil {
+		c.Kernel = &KernelConfig{}
+	}
+	for _, t := range p.Kernel.IPSets {
+		if take(t.Name) {
+			c.Kernel.IPSets = append(c.Kernel.IPSets, t)
+		}
+	}
+	for _, t := range p.Kernel.BPFMaps {
+		if take(t.Name) {
+			c.Kernel.BPFMaps = append(c.Kernel.BPFMaps, t)
+		}
+	}
 }
 
 func presetNames(presets []Preset) []string {

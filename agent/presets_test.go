@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,7 +11,7 @@ import (
 // TestPresetsAreValid: a preset is embedded, so an agent has no way to say that one is wrong but to stop.
 func TestPresetsAreValid(t *testing.T) {
 	presets := Presets()
-	if names := presetNames(presets); !slices.Equal(names, []string{"cilium-legacy", "nfd", "nri-plugins"}) {
+	if names := presetNames(presets); !slices.Equal(names, []string{"aws-network-policy", "azure-npm", "calico", "cilium", "cilium-legacy", "kube-router", "nfd", "nri-plugins"}) {
 		t.Errorf("got the presets %v", names)
 	}
 	for _, preset := range presets {
@@ -25,11 +26,19 @@ func TestPresetsAreValid(t *testing.T) {
 			t.Errorf("%s is not valid:\n%v", preset.Name, err)
 			continue
 		}
-		if len(preset.Targets) == 0 || !reflect.DeepEqual(preset.Targets, c.StatusKeys) {
+		if len(preset.Targets) == 0 && preset.Kernel == nil || !reflect.DeepEqual(preset.Targets, c.StatusKeys) {
 			t.Errorf("%s has the targets %+v, its file has %+v", preset.Name, preset.Targets, c.StatusKeys)
 		}
 		// Only targets are taken from a preset; whatever else it said would be lost.
 		c.StatusKeys = nil
+		if c.Kernel != nil {
+			if len(c.Kernel.IPSets)+len(c.Kernel.BPFMaps) == 0 || strings.Contains(preset.YAML, "mode:") {
+				t.Errorf("%s has no kernel tables, or says what their mode is, which is the operator's to say", preset.Name)
+			}
+			c.Kernel.IPSets, c.Kernel.BPFMaps = nil, nil
+			compare(t, c, mustParse(t, "kernel: {}"))
+			c.Kernel = nil
+		}
 		compare(t, c, mustParse(t, ""))
 		for _, target := range preset.Targets {
 			if target.UnknownKeys != "Remove" {
@@ -111,8 +120,50 @@ func TestPresetsThatShareATarget(t *testing.T) {
 }
 
 func TestPresetsAreTheCallersOwn(t *testing.T) {
-	Presets()[0].Targets[0].Paths[0].Path = "status.changed"
-	if path := Presets()[0].Targets[0].Paths[0].Path; path != "status.nodes" {
-		t.Errorf("a change by one caller reached the next: %s", path)
+	preset := func(name string) Preset {
+		return Presets()[slices.IndexFunc(Presets(), func(p Preset) bool { return p.Name == name })]
+	}
+	preset("nfd").Targets[0].Paths[0].Path = "status.changed"
+	preset("calico").Kernel.IPSets[0].Match = "changed"
+	if path, match := preset("nfd").Targets[0].Paths[0].Path, preset("calico").Kernel.IPSets[0].Match; path != "status.nodes" || match == "changed" {
+		t.Errorf("a change by one caller reached the next: %s, %s", path, match)
+	}
+}
+
+// TestKernelPresets holds what the presets touch in the kernel, and that they are as cautious as the file is.
+func TestKernelPresets(t *testing.T) {
+	c := mustParse(t, "presets: [azure-npm, calico, cilium, kube-router, aws-network-policy]")
+	var got []string
+	for _, s := range c.Kernel.IPSets {
+		got = append(got, fmt.Sprint(s.Name, " ", s.Match, " ", s.Types, " ", s.MaxElemNot, " ", s.Scope, " ", s.OnSandboxLoss, " ", s.Mode))
+	}
+	for _, m := range c.Kernel.BPFMaps {
+		a := m.Addresses[0]
+		line := fmt.Sprint(m.Name, " ", m.Pin, " ", m.Expect.Type, " ", m.Expect.KeySize, " address ", a.Offset, "+", a.Size, " ", m.Scope, " ", m.OnSandboxLoss, " ", m.Mode)
+		if m.PrefixLength != nil {
+			line += fmt.Sprint(" prefix ", m.PrefixLength.BaseBits)
+		}
+		if m.OwnerInterface != nil {
+			line += fmt.Sprint(" interface ", m.OwnerInterface.Offset)
+		}
+		got = append(got, fmt.Sprint(line, " keepIf ", len(m.KeepIf)))
+	}
+	compare(t, got, []string{
+		"npm-pods ^azure-npm- [hash:net hash:ip,port] 4294967295 cluster Report Report",
+		"calico-pods ^cali[46]0 [hash:net hash:ip,port] 0 cluster Report Report",
+		"kube-router-pods ^(inet6:)?KUBE-(SRC|DST)- [hash:ip] 0 cluster Report Report",
+		"calico-routes /sys/fs/bpf/tc/globals/cali_v4_routes* LPMTrie 8 address 4+4 node Report Report prefix 0 interface 4 keepIf 3",
+		"calico-ip-sets /sys/fs/bpf/tc/globals/cali_v4_ip_sets* LPMTrie 20 address 12+4 cluster Report Report prefix 64 keepIf 0",
+		"calico-named-ports /sys/fs/bpf/tc/globals/cali_v4_ip_sets* LPMTrie 20 address 12+4 cluster Report Report prefix 88 keepIf 0",
+		"cilium-lxc /sys/fs/bpf/tc/globals/cilium_lxc Hash 20 address 0+16 node Report Report interface 0 keepIf 1",
+		"cilium-ipcache /sys/fs/bpf/tc/globals/cilium_ipcache* LPMTrie 24 address 8+16 cluster Report Report prefix 32 keepIf 0",
+		"aws-policy-ingress /sys/fs/bpf/globals/aws/maps/*_ingress_map LPMTrie 8 address 4+4 cluster Report Report prefix 0 keepIf 0",
+		"aws-policy-egress /sys/fs/bpf/globals/aws/maps/*_egress_map LPMTrie 8 address 4+4 cluster Report Report prefix 0 keepIf 0",
+	})
+
+	// The mode is the file's, and its own targets replace those of the same name.
+	c = mustParse(t, "presets: [calico]\nkernel: {mode: Enforce, ipsets: [{name: calico-pods, match: own, types: [hash:ip], scope: node, mode: Report}]}")
+	if len(c.Kernel.IPSets) != 1 || c.Kernel.IPSets[0].Match != "own" || c.Kernel.IPSets[0].Mode != "Report" || len(c.Kernel.BPFMaps) != 3 || c.Kernel.BPFMaps[0].Mode != "Enforce" {
+		t.Errorf("got %+v", c.Kernel)
 	}
 }

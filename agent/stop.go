@@ -19,6 +19,7 @@ const StopTimeout = 25 * time.Second
 //   - what writes on others' account ends, so that nothing is begun that cannot be finished;
 //   - this node's own keys are cleared; the publisher ends with that, since a key that is cleared must not be added again;
 //   - the agent leaves gossip, so that nobody takes it for dead;
+//   - the journal of pod addresses is saved;
 //   - events that are queued are sent, HTTP ends.
 //
 // The error is a *KeysLeftError if keys are left.
@@ -41,6 +42,7 @@ func (a *Agent) stop(running *parts) error {
 			return nil
 		}},
 		{"end sweeps", 2 * time.Second, func(ctx context.Context) error {
+			running.kernel.stop() // its end is waited for below: it may have a removal to finish
 			return errors.Join(
 				running.reload.end(ctx), running.sweeps.end(ctx), running.incarnations.end(ctx), running.health.end(ctx), running.report.end(ctx))
 		}},
@@ -49,6 +51,7 @@ func (a *Agent) stop(running *parts) error {
 		{"leave gossip", gossip.LeaveTimeout + time.Second, func(context.Context) error {
 			return a.cluster.Leave(gossip.LeaveTimeout)
 		}},
+		{"save the journal of pod addresses", time.Second, running.kernel.end},
 	}, last...), a.log)
 	if failures[keys] != nil {
 		return &KeysLeftError{failures[keys]}

@@ -23,7 +23,7 @@ const (
 
 // ipsetTypes are the set types with pod addresses whose entries the agent knows how to remove one by one. Sets of sets
 // and of networks with conditions are not among them.
-var ipsetTypes = []string{"hash:ip", "hash:net", "hash:ip,port"}
+var ipsetTypes = []string{"hash:ip", "hash:net", "hash:ip,port", "hash:ip,port,ip", "hash:net,port"}
 
 func (f *checks) kernel(at location, c KernelConfig) {
 	f.mode(at.field("mode"), c.Mode)
@@ -182,7 +182,7 @@ func (f *checks) prefixLength(at location, c BPFMapConfig) {
 		f.failf(at, "must be given with one address only: what is a host entry would not be clear")
 	}
 	if len(c.Addresses) == 1 && c.Expect.KeySize > 0 {
-		bits, host := 8*(c.Expect.KeySize-prefixLengthSize), c.PrefixLength.BaseBits+8*c.Addresses[0].Size
+		bits, host := 8*(c.Expect.KeySize-prefixLengthSize), c.PrefixLength.BaseBits+8*c.Addresses[0].Size // of IPv6, where both may be
 		if host > bits {
 			f.failf(base, "is too large: with the address a host entry would have %d bits, of a key's %d", host, bits)
 		}

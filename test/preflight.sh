@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says at once what is missing for a build, before one has run for minutes:  preflight.sh [go] [cc] [make]
+# Says at once what is missing for a build, before one has run for minutes:  preflight.sh [go] [cc] [make] [ipset]
 # On a CI machine (CI=true, root, Debian) it installs what Debian has.
 set -eu
 cd "$(dirname "$0")/.."
@@ -31,6 +31,11 @@ need_cc() {
 	cc=$(go env CC 2>/dev/null || echo gcc)
 	printf '#include <stdlib.h>\nint main(void) { return 0; }\n' | $cc -x c -o /dev/null - 2>/dev/null ||
 		missing="$missing gcc libc6-dev"
+}
+
+# The tests compare with what it prints.
+need_ipset() {
+	command -v ipset >/dev/null || missing="$missing ipset"
 }
 
 need_make() {

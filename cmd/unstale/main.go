@@ -104,8 +104,8 @@ func newRoot(program string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "unstale",
 		Short: "Remove what departed nodes left behind",
-		Long: `unstale removes what departed Kubernetes nodes left behind: keys named after them in the status of
-shared resources. It removes nothing whose Node exists, or whose Node cannot be shown to be gone.
+		Long: `unstale removes what departed Kubernetes nodes and pods left behind: keys named after nodes in the status of shared resources, and
+entries of kernel tables with addresses that pods have lost. It removes nothing whose Node or pod exists, or cannot be shown to be gone.
 
 Start with "unstale plan --preset nri-plugins": it only looks.`,
 		Version:      version,
@@ -116,6 +116,6 @@ Start with "unstale plan --preset nri-plugins": it only looks.`,
 	if program == "kubectl-unstale" || program == "kubectl_unstale" {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl unstale"}
 	}
-	root.AddCommand(newPlan(), newSweep(), newAgent(), newValidate(), newPresets(), newCRD(), newKeygen(), newVersion())
+	root.AddCommand(newPlan(), newSweep(), newAgent(), newKernel(), newValidate(), newPresets(), newCRD(), newKeygen(), newVersion())
 	return root
 }

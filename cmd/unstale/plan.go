@@ -10,26 +10,28 @@ import (
 
 func newPlan() *cobra.Command {
 	var in inputs
-	var output string
-	var all, exitCode bool
+	var output, node string
+	var all, exitCode, kernel bool
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what would be removed, and why the rest stays",
 		Long: `plan looks once at each target, asks the API server for the Nodes of the keys that nothing speaks for, and shows what
 would go if nothing changed for a grace. It writes nothing.
 
+With --kernel it looks at the kernel tables of the node that it runs on instead, as root.
+
 Exit status: 0, or 1 if a target could not be looked at in full; with --exit-code 3 if something would be removed.`,
 		Example: `  unstale plan --preset nri-plugins
-  unstale plan --config unstale.yaml -o json`,
+  unstale plan --config unstale.yaml -o json
+  unstale plan --kernel --preset calico --node node-1    # on node-1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			c, err := in.open(cmd)
+			reports, err := in.plan(cmd, kernel, node)
 			if err != nil {
 				return err
 			}
-			reports := c.plan(cmd.Context())
 			if err := printReports(cmd.OutOrStdout(), "Plan", reports, output, all); err != nil {
 				return failure(err)
 			}
@@ -45,8 +47,26 @@ Exit status: 0, or 1 if a target could not be looked at in full; with --exit-cod
 	in.addTo(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	cmd.Flags().BoolVar(&all, "all", false, "show the keys of existing nodes too (json always has them)")
+	cmd.Flags().BoolVar(&kernel, "kernel", false, "plan for the kernel tables of this node, not for the cluster")
+	addNode(cmd, &node)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 3 if something would be removed")
 	return cmd
+}
+
+// plan looks at the targets in the cluster, or at those in this node's kernel.
+func (in *inputs) plan(cmd *cobra.Command, kernel bool, node string) ([]status.TargetReport, error) {
+	if kernel {
+		view, err := in.viewKernel(cmd.Context(), node)
+		if err != nil {
+			return nil, err
+		}
+		return view.Plan(cmd.Context()), nil
+	}
+	c, err := in.open(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return c.plan(cmd.Context()), nil
 }
 
 func (c *cluster) plan(ctx context.Context) []status.TargetReport {

@@ -26,11 +26,12 @@ formatted() {
 	return 1
 }
 
-vet() { GOOS=$1 go vet ./...; }
+# With the tests that need root.
+vet() { GOOS=$1 go vet -tags=kernel ./...; }
 
 static() {
 	program=$(test/lint/build.sh) || return
-	GOOS=$1 "$program" ./...
+	GOOS=$1 "$program" -tags=kernel ./...
 }
 
 tidy() (cd "$1" && go mod tidy -diff)

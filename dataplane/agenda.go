@@ -1,0 +1,125 @@
+package dataplane
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// firstRetry is the pause after a look that could not be finished; it doubles up to recheck.
+	firstRetry = 2 * time.Second
+	// recheck is how long after a look that kept an entry the next one follows: its keeper may be gone, or the mode another.
+	recheck = 5 * time.Minute
+	// betweenPasses keeps a stream of releases from reading the tables all the time.
+	betweenPasses = time.Second
+)
+
+// An agenda says when to look at which release. It is pure, and not safe for concurrent use.
+type agenda struct {
+	entries map[*Release]*agendaEntry
+	passed  time.Time // when the last pass began
+}
+
+type agendaEntry struct {
+	at    time.Time
+	pause time.Duration // after a failure
+}
+
+func newAgenda() *agenda { return &agenda{entries: map[*Release]*agendaEntry{}} }
+
+// update takes in which releases there are. New ones are looked at when their grace is over, and a lost sandbox at once too, to tell of it.
+func (g *agenda) update(releases []*Release, grace time.Duration) {
+	there := make(map[*Release]bool, len(releases))
+	for _, r := range releases {
+		there[r] = true
+		if g.entries[r] == nil {
+			at := r.Ready(grace)
+			if r.Reason == SandboxLost {
+				at = r.Since
+			}
+			g.entries[r] = &agendaEntry{at: at}
+		}
+	}
+	for r := range g.entries {
+		if !there[r] {
+			delete(g.entries, r)
+		}
+	}
+}
+
+// again makes all releases due: the configuration is another.
+func (g *agenda) again(now time.Time) {
+	for _, e := range g.entries {
+		e.at, e.pause = now, 0
+	}
+}
+
+// next is when the next pass is due, if one is.
+func (g *agenda) next() (time.Time, bool) {
+	var next time.Time
+	for _, e := range g.entries {
+		if next.IsZero() || e.at.Before(next) {
+			next = e.at
+		}
+	}
+	if earliest := g.passed.Add(betweenPasses); next.Before(earliest) {
+		return earliest, len(g.entries) > 0
+	}
+	return next, len(g.entries) > 0
+}
+
+// take returns the addresses to look at now, the longest due first, limit at most.
+func (g *agenda) take(releases []*Release, now time.Time, limit int) map[netip.Addr]bool {
+	g.passed = now
+	var waiting []*Release
+	for _, r := range releases {
+		if e := g.entries[r]; e != nil && !e.at.After(now) {
+			waiting = append(waiting, r)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *Release) int { return g.entries[a].at.Compare(g.entries[b].at) })
+	due := map[netip.Addr]bool{}
+	for _, r := range waiting {
+		if len(due) < limit {
+			due[r.Address] = true
+		}
+	}
+	return due
+}
+
+// An upshot is what a pass found of a release.
+type upshot struct {
+	failed  bool // something could not be read, asked or removed
+	removed bool
+	waits   bool
+	kept    bool // by something that may end
+}
+
+// passedBy says when to look at a release next; done tells that there is nothing left to do for it. ready is when the last of all releases of its
+// address is: until then none of its entries goes.
+func (g *agenda) passedBy(r *Release, u upshot, ready, now time.Time, grace time.Duration) (done bool) {
+	e := g.entries[r]
+	if e == nil {
+		return false
+	}
+	if !u.failed {
+		e.pause = 0
+	}
+	switch {
+	case u.failed:
+		e.pause = min(max(firstRetry, 2*e.pause), recheck)
+		e.at = now.Add(e.pause)
+	case u.removed: // whether somebody adds it again
+		e.at = now.Add(grace)
+	case now.Before(ready):
+		e.at = ready
+	case u.waits:
+		e.at = now.Add(betweenPasses)
+	case u.kept, r.Reason == SandboxLost:
+		e.at = now.Add(recheck)
+	default:
+		return true
+	}
+	return false
+}

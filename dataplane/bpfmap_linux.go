@@ -1,0 +1,398 @@
+package dataplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// batchEntries and batchBytes bound how many entries are read at once.
+	batchEntries, batchBytes = 4096, 1 << 20
+	// maxBatchEntries is how far a batch grows where the kernel says that one bucket of a hash has more.
+	maxBatchEntries = 1 << 18
+	// scanTries is how often a scan begins anew that was disturbed.
+	scanTries = 3
+)
+
+// mapTypes are those that can be cleaned.
+var mapTypes = map[ebpf.MapType]MapType{ebpf.Hash: MapHash, ebpf.LRUHash: MapLRUHash, ebpf.LPMTrie: MapLPMTrie}
+
+// Read reads the maps.
+func (b *BPFMaps) Read(ctx context.Context, wanted *Addresses, found func(Entry)) error {
+	pins, problem := b.pins()
+	if problem != nil {
+		return problem
+	}
+	var problems []*TableError
+	for _, pin := range pins {
+		if err := b.readMap(ctx, pin, wanted, found); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return joined(problems)
+}
+
+func (b *BPFMaps) readMap(ctx context.Context, pin string, wanted *Addresses, found func(Entry)) *TableError {
+	m, problem := b.open(pin, &ebpf.LoadPinOptions{ReadOnly: true})
+	if problem != nil {
+		return problem
+	}
+	defer m.Close()
+	if problem := b.check(pin, m); problem != nil {
+		return problem
+	}
+	var err error
+	switch keys, direct := b.directKeys(m, wanted); {
+	case direct:
+		err = b.lookup(m, pin, keys, found)
+	case wanted.Empty():
+	default:
+		err = b.scan(ctx, m, pin, wanted, found)
+	}
+	if err != nil {
+		return b.unreadable(pin, err)
+	}
+	return cannotWrite(pin, m)
+}
+
+// pins are the paths of the maps.
+func (b *BPFMaps) pins() ([]string, *TableError) {
+	if !strings.ContainsAny(b.Pin, `*?[\`) {
+		if _, err := os.Stat(b.Pin); errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			return nil, b.nothingThere()
+		}
+		return []string{b.Pin}, nil // what else may be wrong, opening it tells
+	}
+	pins, err := filepath.Glob(b.Pin)
+	if err != nil {
+		return nil, &TableError{StateInvalid, fmt.Sprintf("find the maps %s: %v; correct pin", b.Pin, err)}
+	}
+	if len(pins) == 0 {
+		return nil, b.nothingThere()
+	}
+	return pins, nil
+}
+
+// nothingThere says why there may be no map.
+func (b *BPFMaps) nothingThere() *TableError {
+	dir := filepath.Dir(b.Pin)
+	for {
+		var s unix.Statfs_t
+		err := unix.Statfs(dir, &s)
+		switch {
+		case err == nil && s.Type != unix.BPF_FS_MAGIC:
+			return &TableError{StateNotInstalled, fmt.Sprintf("there is no map %s, and no BPF file system: %s is on another one; mount it into the pod, or wait for the maps' writer", b.Pin, dir)}
+		case err == nil, dir == "/", dir == ".":
+			return &TableError{StateNotInstalled, fmt.Sprintf("there is no map %s; its writer may not run here", b.Pin)}
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// open opens a pinned map.
+func (b *BPFMaps) open(pin string, options *ebpf.LoadPinOptions) (*ebpf.Map, *TableError) {
+	m, err := ebpf.LoadPinnedMap(pin, options)
+	var s unix.Statfs_t
+	switch {
+	case err == nil:
+		return m, nil
+	case errors.Is(err, fs.ErrNotExist): // between the glob and now
+		return nil, &TableError{StateNotInstalled, fmt.Sprintf("map %s is gone", pin)}
+	case unix.Statfs(pin, &s) == nil && s.Type != unix.BPF_FS_MAGIC:
+		return nil, &TableError{StateInvalid, fmt.Sprintf("open map %s: it is a file that is not on a BPF file system; correct pin", pin)}
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return nil, &TableError{StateForbidden, fmt.Sprintf("open map %s: %v; the agent needs the capability CAP_BPF (CAP_SYS_ADMIN before Linux 5.8) and permission for the file", pin, err)}
+	case strings.Contains(err.Error(), "is not a Map"):
+		return nil, &TableError{StateInvalid, fmt.Sprintf("open map %s: another kind of BPF object is pinned there; correct pin", pin)}
+	}
+	return nil, &TableError{StateUnavailable, fmt.Sprintf("open map %s: %v", pin, err)}
+}
+
+// check tells whether the map is what the configuration expects. One that is not is left alone.
+func (b *BPFMaps) check(pin string, m *ebpf.Map) *TableError {
+	invalid := func(what string, got, want any) *TableError {
+		return &TableError{StateInvalid, fmt.Sprintf("map %s is left alone: its %s is %v, expected %v; is the layout in the configuration that of another version?", pin, what, got, want)}
+	}
+	kind, known := mapTypes[m.Type()]
+	want := b.Layout.Expect
+	switch {
+	case !known:
+		return invalid("type", m.Type(), "Hash, LRUHash or LPMTrie")
+	case want.Type != "" && want.Type != kind:
+		return invalid("type", kind, want.Type)
+	case kind == MapLPMTrie && b.Layout.PrefixLength == nil:
+		return invalid("type", kind, "Hash or LRUHash, as no prefixLength is given")
+	case want.KeySize != 0 && want.KeySize != int(m.KeySize()):
+		return invalid("key size", m.KeySize(), want.KeySize)
+	case want.ValueSize != 0 && want.ValueSize != int(m.ValueSize()):
+		return invalid("value size", m.ValueSize(), want.ValueSize)
+	}
+	if want.Name != "" {
+		info, err := m.Info()
+		if err != nil {
+			return b.unreadable(pin, err)
+		}
+		if info.Name != want.Name {
+			return invalid("name", info.Name, want.Name)
+		}
+	}
+	if err := b.Layout.fits(int(m.KeySize()), int(m.ValueSize())); err != nil {
+		return &TableError{StateInvalid, fmt.Sprintf("map %s is left alone: %v", pin, err)}
+	}
+	return nil
+}
+
+// cannotWrite says why nothing can be removed from a map that can be read.
+func cannotWrite(pin string, m *ebpf.Map) *TableError {
+	info, err := m.Info()
+	if err == nil && info.Frozen() {
+		return &TableError{StateForbidden, fmt.Sprintf("map %s is frozen: nobody can remove entries from it", pin)}
+	}
+	return nil
+}
+
+func (b *BPFMaps) unreadable(pin string, err error) *TableError {
+	state, advice := StateUnavailable, "it is read again later"
+	if errors.Is(err, unix.EPERM) {
+		state, advice = StateForbidden, "the agent needs the capability CAP_BPF, and a map that can be read"
+	}
+	return &TableError{state, fmt.Sprintf("read map %s: %v; %s", pin, err, advice)}
+}
+
+// directKeys are the only keys that the wanted addresses can have; false where there may be others, or there is no end of them. A trie's lookup
+// finds the longest prefix instead, so it must be scanned.
+func (b *BPFMaps) directKeys(m *ebpf.Map, wanted *Addresses) ([][]byte, bool) {
+	size := int(m.KeySize())
+	if wanted == nil || m.Type() == ebpf.LPMTrie || !b.Layout.knowsKey(size) {
+		return nil, false
+	}
+	var keys [][]byte
+	for a := range wanted.all() {
+		if key := b.Layout.key(a, size); key != nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys, true
+}
+
+func (b *BPFMaps) lookup(m *ebpf.Map, pin string, keys [][]byte, found func(Entry)) error {
+	value := make([]byte, m.ValueSize())
+	for _, key := range keys {
+		err := m.Lookup(key, value)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if a, role, is := b.Layout.find(key, nil); is {
+			found(b.Layout.entry(pin, a, role, key, value))
+		}
+	}
+	return nil
+}
+
+var errDisturbed = errors.New("it changed so much meanwhile that it could not be read to its end")
+
+// scan reads the whole map. Where a scan is disturbed, so that it may have missed or repeated something, it begins anew, and nothing is told before
+// one has come to its end.
+func (b *BPFMaps) scan(ctx context.Context, m *ebpf.Map, pin string, wanted *Addresses, found func(Entry)) error {
+	var err error
+	for range scanTries {
+		entries := map[string]Entry{} // a trie's scan that is disturbed repeats keys
+		each := func(key, value []byte) {
+			if a, role, is := b.Layout.find(key, wanted); is {
+				entries[string(key)] = b.Layout.entry(pin, a, role, key, value)
+			}
+		}
+		if b.withoutBatches {
+			err = ebpf.ErrNotSupported
+		} else {
+			err = scanBatches(ctx, m, each)
+		}
+		if errors.Is(err, ebpf.ErrNotSupported) {
+			err = scanKeys(ctx, m, each)
+		}
+		if err == nil {
+			for _, e := range entries {
+				found(e)
+			}
+			return nil
+		}
+		if !errors.Is(err, errDisturbed) {
+			return err
+		}
+	}
+	return err
+}
+
+// scanBatches reads a map in batches, without copying the entries.
+func scanBatches(ctx context.Context, m *ebpf.Map, each func(key, value []byte)) error {
+	keySize, valueSize := int(m.KeySize()), int(m.ValueSize())
+	size := max(1, min(batchEntries, batchBytes/(keySize+valueSize)))
+	keys, keyBytes := batchBuffer(size, keySize)
+	values, valueBytes := batchBuffer(size, valueSize)
+	var cursor ebpf.MapBatchCursor
+	for read := 0; ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		last := errors.Is(err, ebpf.ErrKeyNotExist)
+		switch {
+		case err == nil, last:
+		case errors.Is(err, unix.ENOSPC) && size < maxBatchEntries:
+			size *= 2
+			keys, keyBytes = batchBuffer(size, keySize)
+			values, valueBytes = batchBuffer(size, valueSize)
+			continue
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			return errDisturbed
+		default:
+			return err
+		}
+		for i := range n {
+			each(keyBytes[i*keySize:(i+1)*keySize], valueBytes[i*valueSize:(i+1)*valueSize])
+		}
+		if read += n; last {
+			return nil
+		}
+		if read > 2*int(m.MaxEntries()) { // a trie's scan begins anew by itself when the key that it stands at is deleted
+			return errDisturbed
+		}
+	}
+}
+
+// batchBuffer makes room for n keys or values of a size that is known only now: as what the library takes, which then writes into it directly, and
+// as its bytes.
+func batchBuffer(n, size int) (slice any, memory []byte) {
+	v := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(size, reflect.TypeFor[byte]())), n, n)
+	return v.Interface(), unsafe.Slice((*byte)(v.UnsafePointer()), n*size)
+}
+
+// scanKeys reads a map key by key.
+func scanKeys(ctx context.Context, m *ebpf.Map, each func(key, value []byte)) error {
+	var key, value []byte
+	entries := m.Iterate()
+	for n := 0; entries.Next(&key, &value); n++ {
+		if n%batchEntries == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		each(key, value)
+	}
+	if err := entries.Err(); !errors.Is(err, ebpf.ErrIterationAborted) {
+		return err
+	}
+	return errDisturbed
+}
+
+// Remove deletes entries whose value is still what was read. The kernel's word that it deleted one is the proof that it is gone.
+func (b *BPFMaps) Remove(_ context.Context, entries []Entry) []Outcome {
+	outcomes := make([]Outcome, len(entries))
+	b.eachMap(entries, func(m *ebpf.Map, i int, problem *TableError) {
+		if problem != nil {
+			outcomes[i] = Outcome{Failed, problem}
+			return
+		}
+		outcomes[i] = b.remove(m, &entries[i])
+	})
+	return outcomes
+}
+
+// remove deletes one entry.
+func (b *BPFMaps) remove(m *ebpf.Map, e *Entry) Outcome {
+	value := make([]byte, m.ValueSize())
+	if m.Type() == ebpf.LPMTrie {
+		// A lookup finds the longest prefix, which is the host entry itself if there is one; the deletion is of that key only.
+		return lookAndDelete(m, e, value)
+	}
+	// At once, so that nobody can write another value between the look and the deletion.
+	err := m.LookupAndDelete(e.Key, value)
+	switch {
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return Outcome{Result: AlreadyGone}
+	case errors.Is(err, ebpf.ErrNotSupported): // before Linux 5.14
+		return lookAndDelete(m, e, value)
+	case err != nil:
+		return notDeleted(e, err)
+	case bytes.Equal(value, e.Value):
+		return Outcome{Result: Removed}
+	}
+	if err := m.Update(e.Key, value, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return Outcome{Failed, fmt.Errorf("map %s: entry %s was changed to value %x in the moment of its removal, and could not be put back: %w", e.Table, e.Text, value, err)}
+	}
+	return Outcome{Result: WasChanged}
+}
+
+func notDeleted(e *Entry, err error) Outcome {
+	return Outcome{Failed, fmt.Errorf("delete entry %s of map %s: %w", e.Text, e.Table, err)}
+}
+
+// lookAndDelete deletes an entry whose value was just seen to be what was read.
+func lookAndDelete(m *ebpf.Map, e *Entry, value []byte) Outcome {
+	err := m.Lookup(e.Key, value)
+	switch {
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return Outcome{Result: AlreadyGone}
+	case err == nil && !bytes.Equal(value, e.Value):
+		return Outcome{Result: WasChanged}
+	case err == nil:
+		err = m.Delete(e.Key)
+	}
+	switch {
+	case err == nil:
+		return Outcome{Result: Removed}
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return Outcome{Result: AlreadyGone}
+	}
+	return notDeleted(e, err)
+}
+
+// Restore puts entries back where there is none of their key.
+func (b *BPFMaps) Restore(_ context.Context, entries []Entry) error {
+	var errs []error
+	b.eachMap(entries, func(m *ebpf.Map, i int, problem *TableError) {
+		if problem != nil {
+			errs = append(errs, problem)
+			return
+		}
+		e := &entries[i]
+		if err := m.Update(e.Key, e.Value, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+			errs = append(errs, fmt.Errorf("put entry %s back into map %s: %w", e.Text, e.Table, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// eachMap opens each map once, and calls do for each of its entries, by index.
+func (b *BPFMaps) eachMap(entries []Entry, do func(m *ebpf.Map, i int, problem *TableError)) {
+	byMap := map[string][]int{}
+	for i := range entries {
+		byMap[entries[i].Table] = append(byMap[entries[i].Table], i)
+	}
+	for pin, indexes := range byMap {
+		m, problem := b.open(pin, nil)
+		if problem == nil {
+			problem = b.check(pin, m)
+		}
+		slices.Sort(indexes)
+		for _, i := range indexes {
+			do(m, i, problem)
+		}
+		if m != nil {
+			m.Close()
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// netlinkTimeout bounds each wait for the kernel. It answers in milliseconds, unless something is very wrong.
+	netlinkTimeout = 5 * time.Second
+	// entriesAtOnce is how many entries one request deletes: a few ten KB, far below what the kernel takes.
+	entriesAtOnce = 500
+	// ipsetSubsystem is NFNL_SUBSYS_IPSET of linux/netfilter/nfnetlink.h.
+	ipsetSubsystem = 6
+)
+
+// Read reads the sets.
+func (s *IPSets) Read(ctx context.Context, wanted *Addresses, found func(Entry)) error {
+	c, err := dialIPSet()
+	if err != nil {
+		return s.explain("list the ipsets", err)
+	}
+	defer c.Close()
+	sets, err := s.sets(ctx, c)
+	if err != nil {
+		return s.explain("list the ipsets", err)
+	}
+	if len(sets) == 0 {
+		return &TableError{StateNotInstalled, fmt.Sprintf("no ipset matches %q with one of the types %v; its writer may not run here", s.Match, s.Types)}
+	}
+	if wanted.Empty() {
+		return nil
+	}
+	var problems []*TableError
+	for _, set := range sets {
+		entries, err := c.read(ctx, set, wanted)
+		if err != nil {
+			problems = append(problems, s.explain("read ipset "+set, err))
+			continue
+		}
+		for _, e := range entries {
+			found(e)
+		}
+	}
+	return joined(problems)
+}
+
+// sets are the names of the sets to look at.
+func (s *IPSets) sets(ctx context.Context, c *ipsetConn) ([]string, error) {
+	var names []string
+	err := c.dump(ctx, headersRequest(), func(m setMessage) error {
+		if s.Match.MatchString(m.name) && slices.Contains(s.Types, m.kind) && !m.masked && (s.MaxElemNot == 0 || m.maxElem != s.MaxElemNot) {
+			names = append(names, m.name)
+		}
+		return nil
+	})
+	return names, err
+}
+
+// explain turns an error into what an operator can do about it.
+func (s *IPSets) explain(what string, err error) *TableError {
+	var errno unix.Errno
+	switch errors.As(err, &errno); {
+	case errno == unix.EPERM:
+		return &TableError{StateForbidden, what + ": the kernel does not allow it; the agent needs the capability CAP_NET_ADMIN"}
+	case errno == unix.EINVAL, errno == unix.EOPNOTSUPP, errno == unix.EPROTONOSUPPORT:
+		return &TableError{StateNotInstalled, what + ": this kernel has no ipsets (" + err.Error() + "); is the module ip_set there?"}
+	}
+	return &TableError{StateUnavailable, fmt.Sprintf("%s: %v; it is tried again later", what, err)}
+}
+
+// Remove deletes entries, and takes the kernel's word for what it deleted. Where an entry of the same name may have become a nomatch, the set is read
+// again before.
+func (s *IPSets) Remove(ctx context.Context, entries []Entry) []Outcome {
+	outcomes := make([]Outcome, len(entries))
+	c, err := dialIPSet()
+	if err != nil {
+		for i := range outcomes {
+			outcomes[i] = Outcome{Failed, s.explain("delete entries of ipsets", err)}
+		}
+		return outcomes
+	}
+	defer c.Close()
+	bySet := map[string][]int{}
+	for i := range entries {
+		bySet[entries[i].Table] = append(bySet[entries[i].Table], i)
+	}
+	for set, indexes := range bySet {
+		s.removeFrom(ctx, c, set, entries, indexes, outcomes)
+	}
+	return outcomes
+}
+
+func (s *IPSets) removeFrom(ctx context.Context, c *ipsetConn, set string, entries []Entry, indexes []int, outcomes []Outcome) {
+	indexes, err := c.unchanged(ctx, set, entries, indexes, outcomes)
+	if err != nil {
+		for _, i := range indexes {
+			outcomes[i] = Outcome{Failed, s.explain("read ipset "+set+" again", err)}
+		}
+		return
+	}
+	for chunk := range slices.Chunk(indexes, entriesAtOnce) {
+		for len(chunk) > 0 {
+			keys := make([][]byte, len(chunk))
+			for k, i := range chunk {
+				keys[k] = entries[i].Key
+			}
+			done, err := c.change(ctx, ipsetCmdDel, set, keys)
+			for _, i := range chunk[:done] {
+				outcomes[i] = Outcome{Result: Removed}
+			}
+			if chunk = chunk[done:]; err == nil {
+				break
+			}
+			var errno unix.Errno
+			switch errors.As(err, &errno); {
+			case errno == ipsetErrExist:
+				outcomes[chunk[0]] = Outcome{Result: AlreadyGone}
+				chunk = chunk[1:]
+				continue
+			case errno == unix.ENOENT: // the whole set is gone
+				for _, i := range chunk {
+					outcomes[i] = Outcome{Result: AlreadyGone}
+				}
+			default:
+				for _, i := range chunk {
+					outcomes[i] = Outcome{Failed, s.explain("delete "+entries[i].Text+" from ipset "+set, err)}
+				}
+			}
+			chunk = nil
+		}
+	}
+}
+
+// unchanged settles the outcome of entries that are no longer what was read, and returns the others. After an error it returns all.
+func (c *ipsetConn) unchanged(ctx context.Context, set string, entries []Entry, indexes []int, outcomes []Outcome) ([]int, error) {
+	if !slices.ContainsFunc(indexes, func(i int) bool { return mayBeNoMatch(entries[i].Key) }) {
+		return indexes, nil // a name says all of such an entry
+	}
+	wanted := NewAddresses()
+	for _, i := range indexes {
+		wanted.add(entries[i].Address)
+	}
+	now, err := c.read(ctx, set, wanted)
+	if errors.Is(err, unix.ENOENT) {
+		now, err = nil, nil
+	}
+	if err != nil {
+		return indexes, err
+	}
+	there := map[string]bool{}
+	for _, e := range now {
+		there[string(e.Key)] = true
+	}
+	var same []int
+	for _, i := range indexes {
+		if there[string(entries[i].Key)] {
+			same = append(same, i)
+		} else {
+			outcomes[i] = Outcome{Result: WasChanged} // or gone: whoever looks again sees which
+		}
+	}
+	return same, nil
+}
+
+// mayBeNoMatch tells whether the entry is of a type that has networks, and so also exceptions from them.
+func mayBeNoMatch(key []byte) bool {
+	m, err := parseMember(key)
+	return err == nil && m.cidr != nil
+}
+
+// Restore adds entries with what was kept beside them.
+func (s *IPSets) Restore(ctx context.Context, entries []Entry) error {
+	c, err := dialIPSet()
+	if err != nil {
+		return s.explain("put entries back into ipsets", err)
+	}
+	defer c.Close()
+	var errs []error
+	for _, e := range entries {
+		_, err := c.change(ctx, ipsetCmdAdd, e.Table, [][]byte{slices.Concat(e.Key, e.Value)})
+		if errno := unix.Errno(0); err != nil && !(errors.As(err, &errno) && errno == ipsetErrExist) {
+			errs = append(errs, s.explain("put "+e.Text+" back into ipset "+e.Table, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// An ipsetConn talks to the kernel about ipsets, in the network namespace in which it was made.
+type ipsetConn struct {
+	*nl.NetlinkSocket
+	port uint32
+}
+
+func dialIPSet() (*ipsetConn, error) {
+	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	timeout := unix.NsecToTimeval(netlinkTimeout.Nanoseconds())
+	port, err := socket.GetPid()
+	if err := errors.Join(err, socket.SetReceiveTimeout(&timeout), socket.SetSendTimeout(&timeout)); err != nil {
+		socket.Close()
+		return nil, err
+	}
+	return &ipsetConn{socket, port}, nil
+}
+
+// send sends a request and returns its number.
+func (c *ipsetConn) send(command, flags int, body []byte) (uint32, error) {
+	r := nl.NewNetlinkRequest(ipsetSubsystem<<8|command, flags)
+	r.AddRawData(body)
+	return r.Seq, c.Send(r)
+}
+
+// receive calls do for each message that answers the request of that number, until do is done.
+func (c *ipsetConn) receive(ctx context.Context, seq uint32, do func(m *syscall.NetlinkMessage) (done bool, err error)) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		messages, from, err := c.Receive()
+		if errors.Is(err, unix.EAGAIN) {
+			return fmt.Errorf("the kernel does not answer within %s", netlinkTimeout)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range messages {
+			if m := &messages[i]; from.Pid == nl.PidKernel && m.Header.Seq == seq && m.Header.Pid == c.port {
+				if done, err := do(m); done || err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// errorOf is the error in a message that ends an answer; nil if it says that all is well.
+func errorOf(m *syscall.NetlinkMessage) error {
+	if len(m.Data) < 4 {
+		return nil // the end of a list
+	}
+	if n := -int32(binary.NativeEndian.Uint32(m.Data)); n != 0 {
+		return ipsetError(n)
+	}
+	return nil
+}
+
+// ipsetError puts the kernel's own numbers into words.
+func ipsetError(n int32) error {
+	if text, own := ipsetErrors[int(n)]; own {
+		return fmt.Errorf("%s (%w)", text, unix.Errno(n))
+	}
+	return unix.Errno(n)
+}
+
+// dumpTries is how often a list is taken again that the kernel says was interrupted.
+const dumpTries = 3
+
+var errInterrupted = errors.New("it changed so much meanwhile that it could not be read to its end")
+
+// dump lists sets. After an error what do has heard proves nothing.
+func (c *ipsetConn) dump(ctx context.Context, body []byte, do func(setMessage) error) error {
+	seq, err := c.send(ipsetCmdList, unix.NLM_F_DUMP, body)
+	if err != nil {
+		return err
+	}
+	interrupted := false
+	var failure error
+	err = c.receive(ctx, seq, func(m *syscall.NetlinkMessage) (bool, error) {
+		interrupted = interrupted || m.Header.Flags&unix.NLM_F_DUMP_INTR != 0
+		switch {
+		case m.Header.Type == unix.NLMSG_DONE, m.Header.Type == unix.NLMSG_ERROR:
+			return true, errorOf(m)
+		case failure != nil: // the rest of the answer is still on its way
+			return false, nil
+		case len(m.Data) < 4:
+			failure = errMalformed
+			return false, nil
+		}
+		parsed, err := parseSetMessage(m.Data[4:])
+		if err == nil {
+			err = do(parsed)
+		}
+		failure = err
+		return false, nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case failure != nil:
+		return failure
+	case interrupted:
+		return errInterrupted
+	}
+	return nil
+}
+
+// read reads a set's entries of the wanted addresses. A set that is gone has none.
+func (c *ipsetConn) read(ctx context.Context, set string, wanted *Addresses) ([]Entry, error) {
+	for try := 1; ; try++ {
+		var entries []Entry
+		err := c.dump(ctx, request(set), func(m setMessage) error {
+			return eachEntry(m.entries, func(data []byte) error {
+				member, err := parseMember(data)
+				if err != nil {
+					return err
+				}
+				if a, is := member.hostOf(wanted); is {
+					key, value := parts(data)
+					entries = append(entries, Entry{Table: set, Address: a, Text: member.text(), Key: key, Value: value})
+				}
+				return nil
+			})
+		})
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			return nil, nil
+		case errors.Is(err, errInterrupted) && try < dumpTries:
+		default:
+			return entries, err
+		}
+	}
+}
+
+// change adds or deletes entries of a set, and returns how many were done before an error. An entry that is there already, or not there, is an error.
+func (c *ipsetConn) change(ctx context.Context, command int, set string, entries [][]byte) (done int, err error) {
+	seq, err := c.send(command, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_EXCL, entriesRequest(set, entries, 1))
+	if err != nil {
+		return 0, err
+	}
+	err = c.receive(ctx, seq, func(m *syscall.NetlinkMessage) (bool, error) {
+		if m.Header.Type != unix.NLMSG_ERROR {
+			return false, nil
+		}
+		err := errorOf(m)
+		if at, numbered := stoppedAt(m.Data); err != nil && numbered {
+			done = min(at-1, len(entries)-1)
+		}
+		return true, err
+	})
+	if err == nil {
+		done = len(entries)
+	}
+	return done, err
+}

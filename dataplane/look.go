@@ -1,0 +1,234 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// A look is one reading of the tables for some addresses, and what was asked about these.
+type look struct {
+	now      time.Time
+	grace    time.Duration
+	releases map[netip.Addr][]*Release // all of each address
+	due      map[netip.Addr]bool       // those that this look is for
+	tables   []tableLook               // in the order of the targets
+	needs    map[netip.Addr]bool       // those to ask about, and whether the whole cluster is to be asked
+	askedAt  time.Time                 // when that began
+	answers
+}
+
+// A tableLook is what one table has.
+type tableLook struct {
+	target  Target
+	entries []Entry
+	err     error
+}
+
+// answers are what was asked about the addresses, just before or just after acting.
+type answers struct {
+	asked      bool
+	why        string // why there are none
+	host       HostState
+	pods       []Pod // of this node: by the API server's word, and by what was seen last
+	elsewhere  map[netip.Addr]*Claim
+	whyAddress map[netip.Addr]string // why there is none for an address
+}
+
+// read reads all tables for the addresses; nil: all.
+func (l *look) read(ctx context.Context, targets []Target, wanted *Addresses) {
+	for _, t := range targets {
+		table := tableLook{target: t}
+		table.err = t.Table.Read(ctx, wanted, func(e Entry) { table.entries = append(table.entries, e) })
+		l.tables = append(l.tables, table)
+	}
+}
+
+// state is how the table fares, in the words of all targets.
+func (t *tableLook) state() (TableState, string) {
+	var known *TableError
+	switch {
+	case t.err == nil:
+		return StateOK, ""
+	case errors.As(t.err, &known):
+		return known.State, known.Message
+	}
+	return StateUnavailable, t.err.Error()
+}
+
+// complete tells whether the table holds what was found and nothing more.
+func (t *tableLook) complete() bool {
+	state, _ := t.state()
+	return state == StateOK || state == StateNotInstalled
+}
+
+// decide gives the verdict on an entry: the most cautious one of those on all who have lost its address.
+func (l *look) decide(t *Target, e Entry) (Decision, *Release) {
+	releases := l.releases[e.Address]
+	if len(releases) == 0 {
+		claim := l.claim(e.Address, nil)
+		if claim == nil {
+			claim = l.elsewhere[e.Address]
+		}
+		return Decide(Evidence{Entry: e, Claim: claim}), nil
+	}
+	var worst Decision
+	var of *Release
+	asks := l.asks(t, e)
+	for _, r := range releases {
+		evidence := l.evidence(t, e, r)
+		d, settled := DecideUnasked(evidence)
+		if !settled && !asks {
+			continue // another one settles it, so nobody was asked
+		}
+		if !settled {
+			d = Decide(evidence)
+		}
+		if of == nil || caution[d.Verdict] > caution[worst.Verdict] {
+			worst, of = d, r
+		}
+	}
+	return worst, of
+}
+
+// caution orders the verdicts.
+var caution = map[Verdict]int{Remove: 0, Wait: 1, Keep: 2}
+
+// asks tells whether a decision on the entry needs somebody to be asked.
+func (l *look) asks(t *Target, e Entry) bool {
+	for _, r := range l.releases[e.Address] {
+		if _, settled := DecideUnasked(l.evidence(t, e, r)); settled {
+			return false
+		}
+	}
+	return len(l.releases[e.Address]) > 0
+}
+
+func (l *look) evidence(t *Target, e Entry, r *Release) Evidence {
+	evidence := Evidence{
+		Entry: e, Scope: t.Scope, ScrubOnLoss: t.ScrubOnLoss, Grace: l.grace, Now: l.now, Release: r, Full: !l.due[e.Address],
+		Asked: l.asked, AskedWhy: l.why, Interfaces: l.host.Interfaces,
+	}
+	if !l.asked || l.why != "" {
+		return evidence
+	}
+	evidence.Claim = l.claim(e.Address, r)
+	if t.Scope == ScopeCluster && r.First && evidence.Claim == nil {
+		evidence.Elsewhere, evidence.AskedWhy = l.elsewhere[e.Address], l.whyAddress[e.Address]
+	}
+	return evidence
+}
+
+// claim says who has the address on this node, if not by the release's own word it is whose sandbox is lost.
+func (a *answers) claim(address netip.Addr, r *Release) *Claim {
+	if by, is := a.host.Addresses[address]; is {
+		return &Claim{HostAddress, by}
+	}
+	var annotated *Claim
+	for i := range a.pods {
+		p := &a.pods[i]
+		if r != nil && r.inDoubt(p) {
+			continue
+		}
+		if p.has(address) {
+			return &Claim{PodHasAddress, p.PodRef.String()}
+		}
+		if annotated == nil && p.claims(address) {
+			annotated = &Claim{Annotated, p.PodRef.String()}
+		}
+	}
+	return annotated
+}
+
+// inDoubt tells whether the pod is the one of the release and its sandbox is what was lost, so that its word on the address counts for nothing.
+func (r *Release) inDoubt(p *Pod) bool {
+	return r.Reason == SandboxLost && p.UID == r.Pod.UID && p.lostSandbox()
+}
+
+// ask asks about all addresses of entries that may go: the node's own network, the node's pods, and where a table has addresses of the whole
+// cluster, all pods. present are the node's pods as they were seen last.
+func (l *look) ask(ctx context.Context, cluster Cluster, host func() (HostState, error), present []Pod, now time.Time) {
+	l.needs = map[netip.Addr]bool{}
+	for i := range l.tables {
+		t := &l.tables[i]
+		for _, e := range t.entries {
+			if l.asks(&t.target, e) {
+				l.needs[e.Address] = l.needs[e.Address] || t.target.Scope == ScopeCluster
+			}
+		}
+	}
+	if len(l.needs) > 0 {
+		l.askAgain(ctx, cluster, host, present, now)
+	}
+}
+
+// askAgain asks about the same addresses as ask did.
+func (l *look) askAgain(ctx context.Context, cluster Cluster, host func() (HostState, error), present []Pod, now time.Time) {
+	l.askedAt = now // before the first question: the oldest answer counts
+	l.answers = askAbout(ctx, l.needs, l.releases, cluster, host, present)
+}
+
+func askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip.Addr][]*Release, cluster Cluster, host func() (HostState, error), present []Pod) answers {
+	a := answers{asked: true, elsewhere: map[netip.Addr]*Claim{}, whyAddress: map[netip.Addr]string{}}
+	var err error
+	if a.host, err = host(); err != nil {
+		a.why = "the node's own addresses and interfaces cannot be read: " + err.Error()
+		return a
+	}
+	pods, err := cluster.NodePods(ctx)
+	if err != nil {
+		a.why = err.Error()
+		return a
+	}
+	a.pods = slices.Concat(pods, present) // what only one of the two knows holds as well
+	for address, everywhere := range needs {
+		if !everywhere || !askable(releases[address]) || a.claimedForAll(address, releases[address]) {
+			continue
+		}
+		pods, err := cluster.PodsWith(ctx, address)
+		if err != nil {
+			a.whyAddress[address] = err.Error()
+			continue
+		}
+		for i := range pods {
+			// One that has the node's network has this address as a node's.
+			if p := &pods[i]; !p.ended() && !inDoubtOf(releases[address], p) {
+				a.elsewhere[address] = &Claim{UsedElsewhere, p.PodRef.String()}
+			}
+		}
+	}
+	return a
+}
+
+func askable(releases []*Release) bool {
+	for _, r := range releases {
+		if !r.First {
+			return false
+		}
+	}
+	return true
+}
+
+// claimedForAll tells whether the address is taken on this node, so that nobody else needs to be asked.
+func (a *answers) claimedForAll(address netip.Addr, releases []*Release) bool {
+	if len(releases) == 0 {
+		return a.claim(address, nil) != nil
+	}
+	for _, r := range releases {
+		if a.claim(address, r) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+func inDoubtOf(releases []*Release, p *Pod) bool {
+	for _, r := range releases {
+		if r.inDoubt(p) {
+			return true
+		}
+	}
+	return false
+}
