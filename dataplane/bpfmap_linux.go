@@ -206,30 +206,36 @@ func (b *BPFMaps) lookup(m *ebpf.Map, pin string, keys [][]byte, found func(Entr
 
 var errDisturbed = errors.New("it changed so much meanwhile that it could not be read to its end")
 
-// scan reads the whole map. Where a scan is disturbed, so that it may have missed or repeated something, it begins anew, and nothing is told before
-// one has come to its end.
+// scan reads the whole map. A hash's batches have each entry once, so those are told as they come. All else is told when a scan has come to its end:
+// one that is disturbed may miss or repeat entries, and begins anew.
 func (b *BPFMaps) scan(ctx context.Context, m *ebpf.Map, pin string, wanted *Addresses, found func(Entry)) error {
-	var err error
-	for range scanTries {
-		entries := map[string]Entry{} // a trie's scan that is disturbed repeats keys
-		each := func(key, value []byte) {
+	tell := func(do func(Entry)) func(key, value []byte) {
+		return func(key, value []byte) {
 			if a, role, is := b.Layout.find(key, wanted); is {
-				entries[string(key)] = b.Layout.entry(pin, a, role, key, value)
+				do(b.Layout.entry(pin, a, role, key, value))
 			}
 		}
-		if b.withoutBatches {
-			err = ebpf.ErrNotSupported
-		} else {
-			err = scanBatches(ctx, m, each)
+	}
+	read := scanBatches
+	if b.withoutBatches {
+		read = scanKeys
+	} else if m.Type() != ebpf.LPMTrie {
+		if err := scanBatches(ctx, m, tell(found)); !errors.Is(err, ebpf.ErrNotSupported) {
+			return err
 		}
-		if errors.Is(err, ebpf.ErrNotSupported) {
-			err = scanKeys(ctx, m, each)
+		read = scanKeys // before Linux 5.6
+	}
+	var err error
+	for range scanTries {
+		entries := map[string]Entry{}
+		collect := tell(func(e Entry) { entries[string(e.Key)] = e })
+		if err = read(ctx, m, collect); errors.Is(err, ebpf.ErrNotSupported) {
+			err = scanKeys(ctx, m, collect)
 		}
 		if err == nil {
 			for _, e := range entries {
 				found(e)
 			}
-			return nil
 		}
 		if !errors.Is(err, errDisturbed) {
 			return err

@@ -41,13 +41,8 @@ func (s *IPSets) Read(ctx context.Context, wanted *Addresses, found func(Entry))
 	}
 	var problems []*TableError
 	for _, set := range sets {
-		entries, err := c.read(ctx, set, wanted)
-		if err != nil {
+		if err := c.read(ctx, set, wanted, found); err != nil {
 			problems = append(problems, s.explain("read ipset "+set, err))
-			continue
-		}
-		for _, e := range entries {
-			found(e)
 		}
 	}
 	return joined(problems)
@@ -149,16 +144,9 @@ func (c *ipsetConn) unchanged(ctx context.Context, set string, entries []Entry, 
 	for _, i := range indexes {
 		wanted.add(entries[i].Address)
 	}
-	now, err := c.read(ctx, set, wanted)
-	if errors.Is(err, unix.ENOENT) {
-		now, err = nil, nil
-	}
-	if err != nil {
-		return indexes, err
-	}
 	there := map[string]bool{}
-	for _, e := range now {
-		there[string(e.Key)] = true
+	if err := c.read(ctx, set, wanted, func(e Entry) { there[string(e.Key)] = true }); err != nil {
+		return indexes, err
 	}
 	var same []int
 	for _, i := range indexes {
@@ -263,9 +251,6 @@ func ipsetError(n int32) error {
 	return unix.Errno(n)
 }
 
-// dumpTries is how often a list is taken again that the kernel says was interrupted.
-const dumpTries = 3
-
 var errInterrupted = errors.New("it changed so much meanwhile that it could not be read to its end")
 
 // dump lists sets. After an error what do has heard proves nothing.
@@ -305,31 +290,25 @@ func (c *ipsetConn) dump(ctx context.Context, body []byte, do func(setMessage) e
 	return nil
 }
 
-// read reads a set's entries of the wanted addresses. A set that is gone has none.
-func (c *ipsetConn) read(ctx context.Context, set string, wanted *Addresses) ([]Entry, error) {
-	for try := 1; ; try++ {
-		var entries []Entry
-		err := c.dump(ctx, request(set), func(m setMessage) error {
-			return eachEntry(m.entries, func(data []byte) error {
-				member, err := parseMember(data)
-				if err != nil {
-					return err
-				}
-				if a, is := member.hostOf(wanted); is {
-					key, value := parts(data)
-					entries = append(entries, Entry{Table: set, Address: a, Text: member.text(), Key: key, Value: value})
-				}
-				return nil
-			})
+// read calls found for a set's entries of the wanted addresses. A set that is gone has none.
+func (c *ipsetConn) read(ctx context.Context, set string, wanted *Addresses, found func(Entry)) error {
+	err := c.dump(ctx, request(set), func(m setMessage) error {
+		return eachEntry(m.entries, func(data []byte) error {
+			member, err := parseMember(data)
+			if err != nil {
+				return err
+			}
+			if a, is := member.hostOf(wanted); is {
+				key, value := parts(data)
+				found(Entry{Table: set, Address: a, Text: member.text(), Key: key, Value: value})
+			}
+			return nil
 		})
-		switch {
-		case errors.Is(err, unix.ENOENT):
-			return nil, nil
-		case errors.Is(err, errInterrupted) && try < dumpTries:
-		default:
-			return entries, err
-		}
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
 	}
+	return err
 }
 
 // change adds or deletes entries of a set, and returns how many were done before an error. An entry that is there already, or not there, is an error.

@@ -8,7 +8,6 @@ package dataplane
 import (
 	"bytes"
 	"fmt"
-	"net/netip"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -60,14 +59,6 @@ func texts(entries []Entry) []string {
 		texts = append(texts, e.Table+" "+e.Text)
 	}
 	return texts
-}
-
-func addresses(texts ...string) *Addresses {
-	s := NewAddresses()
-	for _, text := range texts {
-		s.add(netip.MustParseAddr(text))
-	}
-	return s
 }
 
 func wantOutcomes(t testing.TB, got []Outcome, want ...Result) {

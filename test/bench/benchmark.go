@@ -19,7 +19,7 @@ type benchmark struct {
 }
 
 // benchmarks are all there are. Each has a file of its own.
-var benchmarks = []benchmark{
+var benchmarks = append([]benchmark{
 	keys,
 	keysFull,
 	plan,
@@ -27,7 +27,7 @@ var benchmarks = []benchmark{
 	failover,
 	owners,
 	size,
-}
+}, kernelBenchmarks...)
 
 // choose returns the benchmarks of those names, or all but the slow ones where there are no names.
 func choose(all []benchmark, names []string) ([]benchmark, error) {

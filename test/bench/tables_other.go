@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// kernelBenchmarks are those of kernel tables, which only Linux has.
+var kernelBenchmarks []benchmark
