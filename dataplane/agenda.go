@@ -11,14 +11,17 @@ const (
 	firstRetry = 2 * time.Second
 	// recheck is how long after a look that kept an entry the next one follows: its keeper may be gone, or the mode another.
 	recheck = 5 * time.Minute
-	// betweenPasses keeps a stream of releases from reading the tables all the time.
-	betweenPasses = time.Second
+	// nextWait is the pause where an entry waits for what has no time of its own.
+	nextWait = time.Second
+	// A stream of releases must not have the tables read all the time: between two passes lie some of a pass's times, but this at least.
+	restOfPass, leastRest, mostRest = 4, 50 * time.Millisecond, time.Minute
 )
 
 // An agenda says when to look at which release. It is pure, and not safe for concurrent use.
 type agenda struct {
 	entries map[*Release]*agendaEntry
-	passed  time.Time // when the last pass began
+	rest    time.Time // no pass before
+	full    bool      // the pass leaves some for the next one
 }
 
 type agendaEntry struct {
@@ -63,15 +66,14 @@ func (g *agenda) next() (time.Time, bool) {
 			next = e.at
 		}
 	}
-	if earliest := g.passed.Add(betweenPasses); next.Before(earliest) {
-		return earliest, len(g.entries) > 0
+	if next.Before(g.rest) {
+		next = g.rest
 	}
 	return next, len(g.entries) > 0
 }
 
 // take returns the addresses to look at now, the longest due first, limit at most.
 func (g *agenda) take(releases []*Release, now time.Time, limit int) map[netip.Addr]bool {
-	g.passed = now
 	var waiting []*Release
 	for _, r := range releases {
 		if e := g.entries[r]; e != nil && !e.at.After(now) {
@@ -85,7 +87,17 @@ func (g *agenda) take(releases []*Release, now time.Time, limit int) map[netip.A
 			due[r.Address] = true
 		}
 	}
+	g.full = slices.ContainsFunc(waiting, func(r *Release) bool { return !due[r.Address] })
 	return due
+}
+
+// passed takes in that a pass has ended now, and how long it took.
+func (g *agenda) passed(now time.Time, took time.Duration) {
+	least := leastRest
+	if g.full { // what goes in batches goes slowly, so that somebody may stop it
+		least = nextWait
+	}
+	g.rest = now.Add(min(max(restOfPass*took, least), mostRest))
 }
 
 // An upshot is what a pass found of a release.
@@ -115,7 +127,7 @@ func (g *agenda) passedBy(r *Release, u upshot, ready, now time.Time, grace time
 	case now.Before(ready):
 		e.at = ready
 	case u.waits:
-		e.at = now.Add(betweenPasses)
+		e.at = now.Add(nextWait)
 	case u.kept, r.Reason == SandboxLost:
 		e.at = now.Add(recheck)
 	default:

@@ -114,22 +114,23 @@ func (l *look) evidence(t *Target, e Entry, r *Release) Evidence {
 	if !l.asked || l.why != "" {
 		return evidence
 	}
-	evidence.Claim = l.claim(e.Address, r)
+	evidence.Claim = l.claim(e.Address, l.releases[e.Address])
 	if t.Scope == ScopeCluster && r.First && evidence.Claim == nil {
 		evidence.Elsewhere, evidence.AskedWhy = l.elsewhere[e.Address], l.whyAddress[e.Address]
 	}
 	return evidence
 }
 
-// claim says who has the address on this node, if not by the release's own word it is whose sandbox is lost.
-func (a *answers) claim(address netip.Addr, r *Release) *Claim {
+// claim says who has the address on this node. The word of a pod whose sandbox is lost counts for nothing: what that means for an entry is decided by
+// its own release, which is one of those.
+func (a *answers) claim(address netip.Addr, releases []*Release) *Claim {
 	if by, is := a.host.Addresses[address]; is {
 		return &Claim{HostAddress, by}
 	}
 	var annotated *Claim
 	for i := range a.pods {
 		p := &a.pods[i]
-		if r != nil && r.inDoubt(p) {
+		if inDoubtOf(releases, p) {
 			continue
 		}
 		if p.has(address) {
@@ -184,7 +185,7 @@ func askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip
 	}
 	a.pods = slices.Concat(pods, present) // what only one of the two knows holds as well
 	for address, everywhere := range needs {
-		if !everywhere || !askable(releases[address]) || a.claimedForAll(address, releases[address]) {
+		if !everywhere || !askable(releases[address]) || a.claim(address, releases[address]) != nil {
 			continue
 		}
 		pods, err := cluster.PodsWith(ctx, address)
@@ -205,19 +206,6 @@ func askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip
 func askable(releases []*Release) bool {
 	for _, r := range releases {
 		if !r.First {
-			return false
-		}
-	}
-	return true
-}
-
-// claimedForAll tells whether the address is taken on this node, so that nobody else needs to be asked.
-func (a *answers) claimedForAll(address netip.Addr, releases []*Release) bool {
-	if len(releases) == 0 {
-		return a.claim(address, nil) != nil
-	}
-	for _, r := range releases {
-		if a.claim(address, r) == nil {
 			return false
 		}
 	}

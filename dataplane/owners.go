@@ -51,6 +51,7 @@ type life struct {
 	gone      bool // from the API server
 	journaled bool // only the journal told of it so far
 	addresses map[netip.Addr]*holding
+	second    map[netip.Addr]bool // those that were not its first one, at some time
 }
 
 // A holding is an address that a pod has or had.
@@ -65,13 +66,13 @@ func NewOwners(journal Journal) *Owners {
 	for _, p := range journal.Pods {
 		l := &life{
 			Pod:       Pod{PodRef: p.PodRef, GracePeriod: Seconds(p.GraceSeconds), Stopped: p.Stopped},
-			journaled: true, addresses: map[netip.Addr]*holding{},
+			journaled: true, addresses: map[netip.Addr]*holding{}, second: map[netip.Addr]bool{},
 		}
 		for _, a := range p.Addresses {
 			l.addresses[a] = &holding{first: true}
 		}
 		for _, a := range p.Others {
-			l.addresses[a] = &holding{}
+			l.addresses[a], l.second[a] = &holding{}, true
 		}
 		o.pods[p.UID] = l
 	}
@@ -121,7 +122,7 @@ func (o *Owners) Saw(p Pod, now time.Time) {
 		}
 	}
 	if l == nil {
-		l = &life{addresses: map[netip.Addr]*holding{}}
+		l = &life{addresses: map[netip.Addr]*holding{}, second: map[netip.Addr]bool{}}
 		o.pods[p.UID] = l
 	}
 	l.see(p, now)
@@ -161,14 +162,15 @@ func (l *life) see(p Pod, now time.Time) {
 func (l *life) have(a netip.Addr, first bool, now time.Time) {
 	h := l.addresses[a]
 	if h == nil {
-		h = &holding{first: true}
+		h = &holding{}
 		l.addresses[a] = h
 	}
-	h.first = h.first && first
+	l.second[a] = l.second[a] || !first
+	h.first = !l.second[a]
 	switch {
 	case !l.lostSandbox():
 		h.lost = nil
-	case h.lost == nil || h.lost.Reason != SandboxLost:
+	case h.lost == nil || h.lost.Reason != SandboxLost || h.lost.First != h.first:
 		h.lost = &Release{Pod: l.PodRef, Address: a, First: h.first, Reason: SandboxLost, Since: now, NotBefore: now}
 	}
 }
@@ -288,8 +290,10 @@ func Relevant(before, after Pod) bool {
 	switch {
 	case before.UID != after.UID:
 		return true
-	case after.HostNetwork, after.silent() && len(before.Addresses) == 0:
+	case after.HostNetwork:
 		return false
+	case after.silent() && len(before.Addresses) == 0:
+		return !slices.Equal(before.Annotated, after.Annotated)
 	}
 	return before.Phase != after.Phase || before.Terminating != after.Terminating || before.SandboxLost != after.SandboxLost ||
 		before.Stopped != after.Stopped || before.GracePeriod != after.GracePeriod ||

@@ -325,7 +325,7 @@ func (s *Scrubber) reconsider(l *look, t *Target, removed []*Finding) {
 	var entries []Entry
 	for _, f := range removed {
 		if d, _ := after.decide(t, f.Entry); d.Verdict != Remove {
-			f.Decision, f.Removed = Decision{Keep, d.Reason, "put back, because right after its removal " + d.Message}, false
+			f.Decision, f.Removed = Decision{d.Verdict, d.Reason, "put back, because right after its removal " + d.Message}, false
 			back, entries = append(back, f), append(entries, f.Entry)
 		}
 	}
@@ -366,6 +366,7 @@ func (s *Scrubber) schedule(l *look, reports []TargetReport) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.agenda.passed(s.Now(), s.Now().Sub(l.now))
 	for a := range l.due {
 		u := upshots[a]
 		u.failed = u.failed || incomplete

@@ -25,7 +25,7 @@ import (
 )
 
 // kernelBenchmarks are those of kernel tables. They need root.
-var kernelBenchmarks = []benchmark{ipsets, bpfMaps}
+var kernelBenchmarks = []benchmark{ipsets, bpfMaps, pods}
 
 const (
 	setEntries  = 100_000
