@@ -29,9 +29,10 @@ type kernel struct {
 	host     func() (dataplane.HostState, error)
 	wake     chan struct{} // size 1
 
-	mu     sync.Mutex
-	config *KernelConfig // nil: kernel tables are left alone; guarded by mu
-	mode   status.Mode   // of the configuration as a whole; guarded by mu
+	mu       sync.Mutex
+	config   *KernelConfig       // nil: kernel tables are left alone; guarded by mu
+	mode     status.Mode         // of the configuration as a whole; guarded by mu
+	scrubber *dataplane.Scrubber // nil while it does not run; guarded by mu
 }
 
 func newKernel(a *Agent) (*kernel, error) {
@@ -103,6 +104,8 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 	if err != nil {
 		return fmt.Errorf("begin with the kernel tables: %w", err)
 	}
+	k.runs(scrubber)
+	defer k.runs(nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	informer, heard, err := k.pods.informer(podHandler{
@@ -155,6 +158,12 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 			scrubber.Saw(object.(*watchedPod).withAnnotations(k.annotations()))
 		}
 	}
+}
+
+func (k *kernel) runs(scrubber *dataplane.Scrubber) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.scrubber = scrubber
 }
 
 // notWatched logs why the pods cannot be watched, once for each reason. Meanwhile nothing is removed: that is confirmed by requests of its own.
