@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/unstale/unstale/dataplane"
@@ -60,6 +61,12 @@ func (v *KernelView) Plan(ctx context.Context) []status.TargetReport {
 		reports = append(reports, KernelReport(&r))
 	}
 	return reports
+}
+
+// KernelRules are what an agent with kernel tables needs, and the commands that look at them: to see the node's pods, and to ask whether any pod has an
+// address. RBAC has no word for a node's pods only.
+func KernelRules() []status.Rule {
+	return []status.Rule{{PolicyRule: rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}}}}
 }
 
 // A KernelEntry is an entry of a kernel table, and who has its address. Its JSON is stable.

@@ -42,6 +42,15 @@ func (c *Configuration) namedTargets() []namedTarget {
 	return targets
 }
 
+// TargetNames are the names of all targets, those of the presets too.
+func (c *Configuration) TargetNames() []string {
+	var names []string
+	for _, target := range c.namedTargets() {
+		names = append(names, target.name)
+	}
+	return names
+}
+
 // targetNames checks the names of all targets together: one name, one target, whatever its kind.
 func (f *checks) targetNames(c *Configuration) {
 	first := map[string]location{}

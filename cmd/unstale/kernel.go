@@ -17,7 +17,10 @@ import (
 )
 
 func newKernel() *cobra.Command {
-	cmd := &cobra.Command{Use: "kernel", Short: "Look at the kernel tables of the node that it runs on", Args: cobra.NoArgs}
+	cmd := &cobra.Command{
+		Use: "kernel", Short: "Look at the kernel tables of the node that it runs on", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	cmd.AddCommand(newDump())
 	return cmd
 }

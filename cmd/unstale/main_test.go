@@ -413,7 +413,8 @@ func TestNodesCannotBeListed(t *testing.T) {
 
 func TestPresets(t *testing.T) {
 	r := runProgram(t, "presets")
-	r.want(t, exitDone, "nri-plugins", "nfd", "cilium-legacy")
+	r.want(t, exitDone, "nri-plugins", "nfd", "cilium-legacy", "azure-npm", "kube-router", "aws-network-policy")
+	runProgram(t, "presets", "calico", "--rbac").want(t, exitDone, "- pods", "- watch")
 	runProgram(t, "presets", "nri-plugins").want(t, exitDone, "topologyawarepolicies", "kind: AgentConfiguration")
 	r = runProgram(t, "presets", "nri-plugins", "--rbac")
 	r.want(t, exitDone)
@@ -452,6 +453,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]
 func TestValidate(t *testing.T) {
 	runProgram(t, "validate", "--config", writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\npresets: [nri-plugins]\n")).
 		want(t, exitDone, "is valid: 3 targets")
+	runProgram(t, "validate", "--config", writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\npresets: [calico, nfd]\n")).
+		want(t, exitDone, "is valid: 5 targets")
 	bad := writeFile(t, `apiVersion: unstale.dev/v1alpha1
 kind: AgentConfiguration
 grace: soon
@@ -493,6 +496,12 @@ func TestUsage(t *testing.T) {
 		{[]string{"plan", "--config", config, "--log-format", "xml"}, exitUsage, "must be console or json"},
 		{[]string{"plan", "--config", config, "--kubeconfig", "/nonexistent"}, exitUsage, "find the API server"},
 		{[]string{"plan", "--config", config}, exitUsage, "find the API server"},
+		{[]string{"plan", "--kernel", "--preset", "calico"}, exitUsage, "say which Node this is: --node NAME"},
+		{[]string{"plan", "--kernel", "--config", config, "--node", "n"}, exitUsage, "has no kernel tables"},
+		{[]string{"plan", "--kernel", "--preset", "calico", "--node", "n"}, exitUsage, "find the API server"},
+		{[]string{"kernel", "dump", "--preset", "calico"}, exitUsage, "say which Node this is: --node NAME"},
+		{[]string{"kernel", "dump", "--preset", "calico", "--node", "n", "-o", "xml"}, exitUsage, "must be text or json"},
+		{[]string{"kernel", "dmp"}, exitUsage, `unknown command "dmp"`},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) { runProgram(t, test.args...).want(t, test.code, test.says) })
 	}
@@ -506,7 +515,7 @@ func TestContext(t *testing.T) {
 func TestNoTargets(t *testing.T) {
 	c := newCast(t)
 	c.config = writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\n")
-	c.run("plan").want(t, exitDone, "no targets")
+	c.run("plan").want(t, exitDone, "no targets in the cluster")
 	r := c.run("plan", "-o", "json")
 	r.want(t, exitDone, `"targets": []`)
 }

@@ -56,7 +56,7 @@ func printText(w io.Writer, reports []status.TargetReport, all bool) error {
 		}
 	}
 	if len(reports) == 0 {
-		_, err := fmt.Fprintln(w, "The configuration has no targets: there is nothing to keep clean.")
+		_, err := fmt.Fprintln(w, "The configuration has no targets in the cluster. Kernel tables are looked at on their node: plan --kernel, kernel dump.")
 		return err
 	}
 	return nil

@@ -74,9 +74,15 @@ func printRBAC(w io.Writer, preset agent.Preset) error {
 	if err != nil {
 		return err
 	}
-	rules := status.NodeRules()
-	for _, target := range c.StatusTargets() {
-		rules = append(rules, status.Rules(&target)...)
+	var rules []status.Rule
+	if targets := c.StatusTargets(); len(targets) > 0 {
+		rules = status.NodeRules()
+		for _, target := range targets {
+			rules = append(rules, status.Rules(&target)...)
+		}
+	}
+	if c.Kernel != nil {
+		rules = append(rules, agent.KernelRules()...)
 	}
 	var namespaces []string
 	byNamespace := map[string][]rbacv1.PolicyRule{}

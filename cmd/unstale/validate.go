@@ -26,7 +26,7 @@ func newValidate() *cobra.Command {
 				return usageError(err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %s, configuration %s\n",
-				file, plural(len(c.StatusTargets()), "target", "targets"), c.Hash())
+				file, plural(len(c.TargetNames()), "target", "targets"), c.Hash())
 			return failed(err)
 		},
 	}
