@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -47,9 +48,13 @@ type lastPass struct {
 	reasons map[findingOf]status.Reason // of keys that something is said about
 }
 
+// maxRemembered is how many entries of a kernel target are remembered of which something was told.
+const maxRemembered = 10000
+
 type findingOf struct {
 	resource  types.NamespacedName
 	key, path string
+	since     time.Time // of kernel targets only
 }
 
 func newPasses(a *Agent) *passes {
@@ -124,6 +129,9 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 	before := p.last[id]
 	p.mu.Unlock()
 	after := lastPass{report.State, report.Message, map[findingOf]status.Reason{}}
+	if report.Kind == kernelKind && len(before.reasons) < maxRemembered { // a look at kernel tables is one at a few addresses
+		maps.Copy(after.reasons, before.reasons)
+	}
 	log := p.log.With(zap.String("target", report.Target))
 	if after.state != before.state || after.message != before.message {
 		switch {
@@ -140,10 +148,16 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 			if f.Reason == status.MemberAlive || f.Reason == status.NodeExists {
 				continue
 			}
-			at := findingOf{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, f.Key, f.Path}
+			at := findingOf{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, f.Key, f.Path, time.Time{}}
+			if report.Kind == kernelKind {
+				at.since = f.Since // another pod that loses the same address is news
+			}
 			after.reasons[at] = f.Reason
 			if f.Removed {
 				removed = append(removed, f.Key)
+				if report.Kind == kernelKind {
+					delete(after.reasons, at)
+				}
 			}
 			if before.reasons[at] == f.Reason && !f.Removed {
 				continue

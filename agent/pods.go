@@ -21,6 +21,9 @@ import (
 // allPodsPage is how many pods are asked for at once where those of the whole cluster are needed.
 const allPodsPage = 500
 
+// podsPerSecond bounds the questions about pods. A pass of the scrubber has ten to twenty, after which it rests.
+const podsPerSecond = 20
+
 // pods asks the API server for pods. It is safe for concurrent use, and what a dataplane.Cluster is.
 type pods struct {
 	client *rest.RESTClient
@@ -44,6 +47,7 @@ func newPods(config *rest.Config, userAgent, node string, k *kube, annotations f
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.Timeout = 0 // each request has its own, and a watch none
+	config.QPS, config.Burst = podsPerSecond, 2*podsPerSecond
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("prepare requests to %s: %w", config.Host, err)

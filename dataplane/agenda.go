@@ -9,8 +9,9 @@ import (
 const (
 	// firstRetry is the pause after a look that could not be finished; it doubles up to recheck.
 	firstRetry = 2 * time.Second
-	// recheck is how long after a look that kept an entry the next one follows: its keeper may be gone, or the mode another.
-	recheck = 5 * time.Minute
+	// recheck is how long after a look that kept an entry the next one follows: its keeper may be gone. It doubles up to mostRecheck: what stays
+	// for long, as with mode Report, must not cost the API server questions all the time.
+	recheck, mostRecheck = 5 * time.Minute, time.Hour
 	// nextWait is the pause where an entry waits for what has no time of its own.
 	nextWait = time.Second
 	// A stream of releases must not have the tables read all the time: between two passes lie some of a pass's times, but this at least.
@@ -27,6 +28,7 @@ type agenda struct {
 type agendaEntry struct {
 	at    time.Time
 	pause time.Duration // after a failure
+	kept  time.Duration // after a look that kept an entry
 }
 
 func newAgenda() *agenda { return &agenda{entries: map[*Release]*agendaEntry{}} }
@@ -54,7 +56,7 @@ func (g *agenda) update(releases []*Release, grace time.Duration) {
 // again makes all releases due: the configuration is another.
 func (g *agenda) again(now time.Time) {
 	for _, e := range g.entries {
-		e.at, e.pause = now, 0
+		e.at, e.pause, e.kept = now, 0, 0
 	}
 }
 
@@ -129,7 +131,8 @@ func (g *agenda) passedBy(r *Release, u upshot, ready, now time.Time, grace time
 	case u.waits:
 		e.at = now.Add(nextWait)
 	case u.kept, r.Reason == SandboxLost:
-		e.at = now.Add(recheck)
+		e.kept = min(max(recheck, 2*e.kept), mostRecheck)
+		e.at = now.Add(e.kept)
 	default:
 		return true
 	}

@@ -148,16 +148,29 @@ func (r *Release) inDoubt(p *Pod) bool {
 	return r.Reason == SandboxLost && p.UID == r.Pod.UID && p.lostSandbox()
 }
 
+// maxEverywhere is how many addresses a look asks the whole cluster about: for the API server each question is a search through all pods.
+const maxEverywhere = 8
+
 // ask asks about all addresses of entries that may go: the node's own network, the node's pods, and where a table has addresses of the whole
-// cluster, all pods. present are the node's pods as they were seen last.
+// cluster, all pods. Addresses that are too many for that are no longer due. present are the node's pods as they were seen last.
 func (l *look) ask(ctx context.Context, cluster Cluster, host func() (HostState, error), present []Pod, now time.Time) {
 	l.needs = map[netip.Addr]bool{}
+	everywhere := 0
 	for i := range l.tables {
 		t := &l.tables[i]
 		for _, e := range t.entries {
-			if l.asks(&t.target, e) {
-				l.needs[e.Address] = l.needs[e.Address] || t.target.Scope == ScopeCluster
+			if !l.asks(&t.target, e) {
+				continue
 			}
+			if t.target.Scope == ScopeCluster && !l.needs[e.Address] {
+				if everywhere == maxEverywhere {
+					delete(l.due, e.Address)
+					delete(l.needs, e.Address)
+					continue
+				}
+				everywhere++
+			}
+			l.needs[e.Address] = l.needs[e.Address] || t.target.Scope == ScopeCluster
 		}
 	}
 	if len(l.needs) > 0 {

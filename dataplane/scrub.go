@@ -258,8 +258,9 @@ func (s *Scrubber) remove(ctx context.Context, l *look, t *Target, findings []Fi
 	for i, f := range going {
 		entries[i] = f.Entry
 	}
-	var removed []*Finding
-	for i, outcome := range t.Table.Remove(ctx, entries) {
+	var removed []*Finding // perhaps
+	// Not ended by a stop: what was begun must be known to be done or not.
+	for i, outcome := range t.Table.Remove(context.WithoutCancel(ctx), entries) {
 		switch f := going[i]; outcome.Result {
 		case Removed:
 			f.Removed = true
@@ -270,6 +271,7 @@ func (s *Scrubber) remove(ctx context.Context, l *look, t *Target, findings []Fi
 			f.Decision = Decision{Wait, Changed, "the entry was changed in the moment of its removal, and stays"}
 		case Failed:
 			f.Decision = Decision{Keep, Unconfirmed, "not removed: " + outcome.Err.Error()}
+			removed = append(removed, f) // as far as anybody knows; one that is there still is not put back twice
 		}
 	}
 	s.reconsider(l, t, removed)
@@ -324,18 +326,25 @@ func (s *Scrubber) reconsider(l *look, t *Target, removed []*Finding) {
 	var back []*Finding
 	var entries []Entry
 	for _, f := range removed {
-		if d, _ := after.decide(t, f.Entry); d.Verdict != Remove {
+		d, _ := after.decide(t, f.Entry)
+		switch {
+		case d.Verdict == Remove:
+		case !f.Removed: // it failed, and its message says so
+			entries = append(entries, f.Entry)
+		default:
 			f.Decision, f.Removed = Decision{d.Verdict, d.Reason, "put back, because right after its removal " + d.Message}, false
 			back, entries = append(back, f), append(entries, f.Entry)
 		}
 	}
-	if len(back) == 0 {
+	if len(entries) == 0 {
 		return
 	}
 	if err := t.Table.Restore(ctx, entries); err != nil {
 		for _, f := range back {
 			f.Message += ", but that failed: " + err.Error()
-			s.Log.Error("an entry could not be put back", zap.String("target", t.Name), zap.String("table", f.Table), zap.String("entry", f.Text), zap.Error(err))
+		}
+		for _, e := range entries {
+			s.Log.Error("an entry could not be put back", zap.String("target", t.Name), zap.String("table", e.Table), zap.String("entry", e.Text), zap.Error(err))
 		}
 	}
 }
