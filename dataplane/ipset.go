@@ -63,6 +63,9 @@ const (
 	attrType   = 0x3fff // NLA_TYPE_MASK
 )
 
+// sizeofNfgenmsg is the size of the header that netfilter's messages begin with: address family, version, resource (linux/netfilter/nfnetlink.h).
+const sizeofNfgenmsg = 4
+
 // errMalformed says that a message is none of the kernel's.
 var errMalformed = errors.New("the kernel's answer cannot be understood")
 
@@ -339,7 +342,7 @@ func entriesRequest(set string, entries [][]byte, first int) []byte {
 
 // stoppedAt is the number of the entry at which the kernel stopped, by its error message: an errno, and the request with the number filled in.
 func stoppedAt(message []byte) (int, bool) {
-	const headers = 4 + 16 + 4 // errno, nlmsghdr, nfgenmsg
+	const headers = 4 + 16 + sizeofNfgenmsg // errno, nlmsghdr, nfgenmsg
 	if len(message) < headers {
 		return 0, false
 	}

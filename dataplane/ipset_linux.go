@@ -2,20 +2,14 @@ package dataplane
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"syscall"
-	"time"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// netlinkTimeout bounds each wait for the kernel. It answers in milliseconds, unless something is very wrong.
-	netlinkTimeout = 5 * time.Second
 	// entriesAtOnce is how many entries one request deletes: a few ten KB, far below what the kernel takes.
 	entriesAtOnce = 500
 	// ipsetSubsystem is NFNL_SUBSYS_IPSET of linux/netfilter/nfnetlink.h.
@@ -182,112 +176,35 @@ func (s *IPSets) Restore(ctx context.Context, entries []Entry) error {
 	return errors.Join(errs...)
 }
 
-// An ipsetConn talks to the kernel about ipsets, in the network namespace in which it was made.
-type ipsetConn struct {
-	*nl.NetlinkSocket
-	port uint32
-}
+// An ipsetConn talks to the kernel about ipsets.
+type ipsetConn struct{ *netfilterConn }
 
 func dialIPSet() (*ipsetConn, error) {
-	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER)
-	if err != nil {
-		return nil, err
-	}
-	timeout := unix.NsecToTimeval(netlinkTimeout.Nanoseconds())
-	port, err := socket.GetPid()
-	if err := errors.Join(err, socket.SetReceiveTimeout(&timeout), socket.SetSendTimeout(&timeout)); err != nil {
-		socket.Close()
-		return nil, err
-	}
-	return &ipsetConn{socket, port}, nil
-}
-
-// send sends a request and returns its number.
-func (c *ipsetConn) send(command, flags int, body []byte) (uint32, error) {
-	r := nl.NewNetlinkRequest(ipsetSubsystem<<8|command, flags)
-	r.AddRawData(body)
-	return r.Seq, c.Send(r)
-}
-
-// receive calls do for each message that answers the request of that number, until do is done.
-func (c *ipsetConn) receive(ctx context.Context, seq uint32, do func(m *syscall.NetlinkMessage) (done bool, err error)) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		messages, from, err := c.Receive()
-		if errors.Is(err, unix.EAGAIN) {
-			return fmt.Errorf("the kernel does not answer within %s", netlinkTimeout)
-		}
-		if err != nil {
-			return err
-		}
-		for i := range messages {
-			if m := &messages[i]; from.Pid == nl.PidKernel && m.Header.Seq == seq && m.Header.Pid == c.port {
-				if done, err := do(m); done || err != nil {
-					return err
-				}
-			}
-		}
-	}
-}
-
-// errorOf is the error in a message that ends an answer; nil if it says that all is well.
-func errorOf(m *syscall.NetlinkMessage) error {
-	if len(m.Data) < 4 {
-		return nil // the end of a list
-	}
-	if n := -int32(binary.NativeEndian.Uint32(m.Data)); n != 0 {
-		return ipsetError(n)
-	}
-	return nil
+	c, err := dialNetfilter()
+	return &ipsetConn{c}, err
 }
 
 // ipsetError puts the kernel's own numbers into words.
-func ipsetError(n int32) error {
+func ipsetError(n unix.Errno) error {
 	if text, own := ipsetErrors[int(n)]; own {
-		return fmt.Errorf("%s (%w)", text, unix.Errno(n))
+		return fmt.Errorf("%s (%w)", text, n)
 	}
-	return unix.Errno(n)
+	return n
 }
-
-var errInterrupted = errors.New("it changed so much meanwhile that it could not be read to its end")
 
 // dump lists sets. After an error what do has heard proves nothing.
 func (c *ipsetConn) dump(ctx context.Context, body []byte, do func(setMessage) error) error {
-	seq, err := c.send(ipsetCmdList, unix.NLM_F_DUMP, body)
-	if err != nil {
-		return err
-	}
-	interrupted := false
-	var failure error
-	err = c.receive(ctx, seq, func(m *syscall.NetlinkMessage) (bool, error) {
-		interrupted = interrupted || m.Header.Flags&unix.NLM_F_DUMP_INTR != 0
-		switch {
-		case m.Header.Type == unix.NLMSG_DONE, m.Header.Type == unix.NLMSG_ERROR:
-			return true, errorOf(m)
-		case failure != nil: // the rest of the answer is still on its way
-			return false, nil
-		case len(m.Data) < 4:
-			failure = errMalformed
-			return false, nil
+	err := c.netfilterConn.dump(ctx, ipsetSubsystem<<8|ipsetCmdList, body, func(_ byte, attributes []byte) error {
+		m, err := parseSetMessage(attributes)
+		if err != nil {
+			return err
 		}
-		parsed, err := parseSetMessage(m.Data[4:])
-		if err == nil {
-			err = do(parsed)
-		}
-		failure = err
-		return false, nil
+		return do(m)
 	})
-	switch {
-	case err != nil:
-		return err
-	case failure != nil:
-		return failure
-	case interrupted:
-		return errInterrupted
+	if n := unix.Errno(0); errors.As(err, &n) {
+		return ipsetError(n)
 	}
-	return nil
+	return err
 }
 
 // read calls found for a set's entries of the wanted addresses. A set that is gone has none.
@@ -312,23 +229,24 @@ func (c *ipsetConn) read(ctx context.Context, set string, wanted *Addresses, fou
 }
 
 // change adds or deletes entries of a set, and returns how many were done before an error. An entry that is there already, or not there, is an error.
-func (c *ipsetConn) change(ctx context.Context, command int, set string, entries [][]byte) (done int, err error) {
-	seq, err := c.send(command, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_EXCL, entriesRequest(set, entries, 1))
-	if err != nil {
+func (c *ipsetConn) change(ctx context.Context, command uint16, set string, entries [][]byte) (done int, err error) {
+	b, seq := c.request(nil, ipsetSubsystem<<8|command, unix.NLM_F_ACK|unix.NLM_F_EXCL, entriesRequest(set, entries, 1))
+	if err := c.send(b); err != nil {
 		return 0, err
 	}
-	err = c.receive(ctx, seq, func(m *syscall.NetlinkMessage) (bool, error) {
-		if m.Header.Type != unix.NLMSG_ERROR {
+	err = c.receive(ctx, func(m netlinkMessage) (bool, error) {
+		if m.Seq != seq || m.Type != unix.NLMSG_ERROR {
 			return false, nil
 		}
-		err := errorOf(m)
-		if at, numbered := stoppedAt(m.Data); err != nil && numbered {
+		n := m.errno()
+		if n == 0 {
+			done = len(entries)
+			return true, nil
+		}
+		if at, numbered := stoppedAt(m.data); numbered {
 			done = min(at-1, len(entries)-1)
 		}
-		return true, err
+		return true, ipsetError(n)
 	})
-	if err == nil {
-		done = len(entries)
-	}
 	return done, err
 }

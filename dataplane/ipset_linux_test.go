@@ -289,7 +289,7 @@ func TestIPSetWithABusyWriter(t *testing.T) {
 			}
 			key := slices.Clone(live.Key)
 			key[len(key)-1] = byte(2 + i%200) // 10.1.0.2 and on
-			for _, cmd := range []int{ipsetCmdAdd, ipsetCmdDel} {
+			for _, cmd := range []uint16{ipsetCmdAdd, ipsetCmdDel} {
 				if _, err := writer.change(t.Context(), cmd, "a", [][]byte{key}); err != nil {
 					stopped <- err
 					return
