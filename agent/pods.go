@@ -181,6 +181,9 @@ func podOf(p *corev1.Pod, annotations []string) dataplane.Pod {
 		Created: p.CreationTimestamp.Time, HostNetwork: p.Spec.HostNetwork, Phase: dataplane.Phase(p.Status.Phase),
 		Terminating: p.DeletionTimestamp != nil, Stopped: stopped(p),
 	}
+	if p.Status.StartTime != nil {
+		pod.Started = p.Status.StartTime.Time
+	}
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
 		pod.GracePeriod = dataplane.Seconds(*g)
 	}

@@ -114,7 +114,7 @@ func (l *look) evidence(t *Target, e Entry, r *Release) Evidence {
 	if !l.asked || l.why != "" {
 		return evidence
 	}
-	evidence.Claim = l.claim(e.Address, l.releases[e.Address])
+	evidence.Claim, evidence.Ending = l.claim(e.Address, l.releases[e.Address]), l.ending(r)
 	if t.Scope == ScopeCluster && r.First && evidence.Claim == nil {
 		evidence.Elsewhere, evidence.AskedWhy = l.elsewhere[e.Address], l.whyAddress[e.Address]
 	}
@@ -125,7 +125,7 @@ func (l *look) evidence(t *Target, e Entry, r *Release) Evidence {
 // its own release, which is one of those.
 func (a *answers) claim(address netip.Addr, releases []*Release) *Claim {
 	if by, is := a.host.Addresses[address]; is {
-		return &Claim{HostAddress, by}
+		return &Claim{Reason: HostAddress, By: by}
 	}
 	var annotated *Claim
 	for i := range a.pods {
@@ -134,13 +134,18 @@ func (a *answers) claim(address netip.Addr, releases []*Release) *Claim {
 			continue
 		}
 		if p.has(address) {
-			return &Claim{PodHasAddress, p.PodRef.String()}
+			return &Claim{Reason: PodHasAddress, By: p.PodRef.String(), Started: p.Started}
 		}
 		if annotated == nil && p.claims(address) {
-			annotated = &Claim{Annotated, p.PodRef.String()}
+			annotated = &Claim{Reason: Annotated, By: p.PodRef.String()}
 		}
 	}
 	return annotated
+}
+
+// ending tells whether the pod that lost the address is still there, and terminating.
+func (a *answers) ending(r *Release) bool {
+	return slices.ContainsFunc(a.pods, func(p Pod) bool { return p.UID == r.Pod.UID && p.Terminating && !p.ended() })
 }
 
 // inDoubt tells whether the pod is the one of the release and its sandbox is what was lost, so that its word on the address counts for nothing.
@@ -209,7 +214,7 @@ func askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip
 		for i := range pods {
 			// One that has the node's network has this address as a node's.
 			if p := &pods[i]; !p.ended() && !inDoubtOf(releases[address], p) {
-				a.elsewhere[address] = &Claim{UsedElsewhere, p.PodRef.String()}
+				a.elsewhere[address] = &Claim{Reason: UsedElsewhere, By: p.PodRef.String(), Started: p.Started}
 			}
 		}
 	}

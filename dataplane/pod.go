@@ -30,6 +30,7 @@ const (
 type Pod struct {
 	PodRef
 	Created     time.Time // to the second
+	Started     time.Time // when its node took it on, to the second; zero before
 	HostNetwork bool      // it has the node's addresses, none of its own
 	Phase       Phase
 	Terminating bool          // it has a deletionTimestamp

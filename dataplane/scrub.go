@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -339,7 +340,13 @@ func (s *Scrubber) reconsider(l *look, t *Target, removed []*Finding) {
 	if len(entries) == 0 {
 		return
 	}
-	if err := t.Table.Restore(ctx, entries); err != nil {
+	switch err := t.Table.Restore(ctx, entries); {
+	case errors.Is(err, ErrMadeAnew):
+		for _, f := range back {
+			f.Removed = true
+			f.Message = "removed, though" + strings.TrimPrefix(f.Message, "put back, because") + "; " + err.Error()
+		}
+	case err != nil:
 		for _, f := range back {
 			f.Message += ", but that failed: " + err.Error()
 		}
@@ -408,7 +415,7 @@ func (u upshot) with(f Finding) upshot {
 		u.failed = true
 	case f.Verdict == Wait:
 		u.waits = true
-	case f.Verdict == Remove, f.Reason == InterfaceExists, f.Reason == Annotated, f.Reason == SandboxLost:
+	case f.Verdict == Remove, f.Reason == InterfaceExists, f.Reason == Annotated, f.Reason == SandboxLost, f.Reason == Terminating:
 		u.kept = true
 	}
 	return u

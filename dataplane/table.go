@@ -2,9 +2,11 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
+	"time"
 )
 
 // A Table is one configured group of kernel tables that hold pod addresses: the ipsets that a regular expression matches, the BPF maps of a
@@ -16,9 +18,12 @@ type Table interface {
 	// Remove deletes entries that Read found, unless they have changed since, and looks whether they are gone. The outcomes are in the
 	// entries' order.
 	Remove(ctx context.Context, entries []Entry) []Outcome
-	// Restore puts back entries that Remove removed, unless the table has such an entry again.
+	// Restore puts back entries that Remove removed, unless the table has such an entry again. ErrMadeAnew: the kernel makes such entries by itself.
 	Restore(ctx context.Context, entries []Entry) error
 }
+
+// ErrMadeAnew is why nothing is put back into tables that the kernel fills by itself, when the next packet comes.
+var ErrMadeAnew = errors.New("the kernel makes it anew when it is needed")
 
 // An Entry is one entry of a kernel table that holds the address of a pod.
 type Entry struct {
@@ -36,6 +41,14 @@ type Entry struct {
 	Protected string
 	// Interface is the index of the pod's host interface by the entry's own word; 0 where it does not tell.
 	Interface uint32
+	// Connection is set for entries that are connections.
+	Connection *Connection
+}
+
+// A Connection is what an entry tells of itself that is one.
+type Connection struct {
+	TCP     bool
+	Started time.Time // zero where the kernel does not keep it
 }
 
 // An Outcome is what became of the removal of an entry.

@@ -25,6 +25,7 @@ const (
 	PodGone       Reason = "PodGone"       // the API server no longer has the pod
 	SandboxLost   Reason = "SandboxLost"   // the pod's status has the address, but its sandbox is gone
 	InterfaceGone Reason = "InterfaceGone" // another has the address, but this entry names an interface that is gone
+	OlderThanPod  Reason = "OlderThanPod"  // another has the address, but this connection is older than that pod
 )
 
 // Why an entry stays.
@@ -39,6 +40,8 @@ const (
 	HostAddress     Reason = "HostAddress"     // the node itself has it
 	InterfaceExists Reason = "InterfaceExists" // the entry names an interface that exists
 	PeerOnly        Reason = "PeerOnly"        // the entry is another's, who talked to the address
+	AgeUnknown      Reason = "AgeUnknown"      // another has the address, and the kernel does not keep how old the connection is
+	Terminating     Reason = "Terminating"     // a TCP connection of a pod that is still ending
 	Protected       Reason = "Protected"       // the configuration's keepIf, or the entry's own nature
 	CannotAsk       Reason = "CannotAsk"       // the API server cannot tell who has it
 	Unconfirmed     Reason = "Unconfirmed"     // who has it could not be asked
@@ -56,8 +59,9 @@ const (
 
 // A Claim says who has an address.
 type Claim struct {
-	Reason Reason // PodHasAddress, Annotated, HostAddress, UsedElsewhere
-	By     string // pod or interface, for people
+	Reason  Reason    // PodHasAddress, Annotated, HostAddress, UsedElsewhere
+	By      string    // pod or interface, for people
+	Started time.Time // of the pod; zero where that is not known
 }
 
 // Evidence is all that a decision on an entry depends on.
@@ -77,6 +81,7 @@ type Evidence struct {
 	Claim      *Claim // on this node; of the release's own pod only if its sandbox is not what was lost
 	Elsewhere  *Claim // in the rest of the cluster; asked for only where Scope is ScopeCluster
 	Interfaces map[uint32]bool
+	Ending     bool // the release's pod is there, and terminating
 }
 
 // A Decision is a verdict with its reason and a sentence for people.
@@ -101,6 +106,10 @@ func Decide(e Evidence) Decision {
 		return Decision{Keep, HostAddress, "the address is the node's own: " + e.Claim.By}
 	case (e.Claim != nil || e.Elsewhere != nil) && interfaceGone:
 		return Decision{Remove, InterfaceGone, fmt.Sprintf("another has the address now, but the entry is for interface %d, which is gone", e.Entry.Interface)}
+	case e.Ending && e.Entry.Connection != nil && e.Entry.Connection.TCP:
+		return Decision{Keep, Terminating, e.Release.says() + ", but is still ending, and TCP connections may be closing"}
+	case e.Entry.Connection != nil && e.taken() != nil:
+		return decideByAge(*e.Entry.Connection, *e.taken())
 	case e.Claim != nil && e.Claim.Reason == Annotated:
 		return Decision{Keep, Annotated, "an annotation of pod " + e.Claim.By + " has the address"}
 	case e.Claim != nil:
@@ -113,6 +122,30 @@ func Decide(e Evidence) Decision {
 		return Decision{Keep, UsedElsewhere, "pod " + e.Elsewhere.By + " has the address now"}
 	}
 	return Decision{Remove, e.Release.Reason, e.Release.says()}
+}
+
+// taken is the claim of another pod on the address, if one is known by the pod itself.
+func (e *Evidence) taken() *Claim {
+	for _, c := range []*Claim{e.Claim, e.Elsewhere} {
+		if c != nil && (c.Reason == PodHasAddress || c.Reason == UsedElsewhere) {
+			return c
+		}
+	}
+	return nil
+}
+
+// startMargin is how much older than a pod's start a connection must be to be none of its own: starts are kept to the second.
+const startMargin = time.Second
+
+// decideByAge decides on a connection with an address that another pod has by now.
+func decideByAge(c Connection, by Claim) Decision {
+	switch {
+	case c.Started.IsZero():
+		return Decision{Keep, AgeUnknown, "pod " + by.By + " has the address now, and how old the connection is the kernel does not keep; see conntrack.enableTimestamps"}
+	case by.Started.IsZero() || !c.Started.Before(by.Started.Add(-startMargin)):
+		return Decision{Keep, by.Reason, "pod " + by.By + " has the address now, and the connection may be its own"}
+	}
+	return Decision{Remove, OlderThanPod, fmt.Sprintf("pod %s has the address now, but the connection is older: it began at %s", by.By, c.Started.UTC().Format(time.RFC3339))}
 }
 
 // DecideUnasked is the part of the table that needs nobody to be asked. Its second result is false where somebody must be.
