@@ -183,9 +183,18 @@ func (k *kernel) notWatched() cache.WatchErrorHandlerWithContext {
 // configure gives the scrubber its targets.
 func (k *kernel) configure(scrubber *dataplane.Scrubber) {
 	c, mode := k.present()
-	if c != nil {
-		scrubber.Configure(kernelTargets(c, mode), time.Duration(c.Grace), c.MaxRemovals)
+	if c == nil {
+		return
 	}
+	if c.Conntrack.Enabled && c.Conntrack.EnableTimestamps {
+		switch changed, err := dataplane.EnableTimestamps(); {
+		case err != nil:
+			k.log.Warn("connections whose address another pod has by now are kept", zap.Error(err))
+		case changed:
+			k.log.Info("net.netfilter.nf_conntrack_timestamp is set to 1, as kernel.conntrack.enableTimestamps says; it stays so when the agent stops")
+		}
+	}
+	scrubber.Configure(kernelTargets(c, mode), time.Duration(c.Grace), c.MaxRemovals)
 }
 
 // kernelTargets are the tables of a configuration. The more cautious mode counts.
@@ -202,6 +211,17 @@ func kernelTargets(c *KernelConfig, mode status.Mode) []dataplane.Target {
 	for _, m := range c.BPFMaps {
 		targets = append(targets, dataplane.Target{
 			Name: m.Name, Table: m.table(), Scope: dataplane.Scope(m.Scope), ScrubOnLoss: m.OnSandboxLoss == SandboxLossScrub, Enforce: enforce(m.Mode),
+		})
+	}
+	// Their addresses are those of the whole cluster: a connection through this node may be of another node's pod that has the address by now.
+	if c.Conntrack.Enabled {
+		targets = append(targets, dataplane.Target{
+			Name: dataplane.ConntrackTarget, Table: dataplane.Conntrack{}, Scope: dataplane.ScopeCluster, Enforce: enforce(c.Conntrack.Mode),
+		})
+	}
+	if c.Neighbors.Enabled {
+		targets = append(targets, dataplane.Target{
+			Name: dataplane.NeighborsTarget, Table: dataplane.Neighbors{}, Scope: dataplane.ScopeCluster, Enforce: enforce(c.Neighbors.Mode),
 		})
 	}
 	return targets

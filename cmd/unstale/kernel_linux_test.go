@@ -53,6 +53,8 @@ func TestKernelCommands(t *testing.T) {
 kind: AgentConfiguration
 kernel:
   stateDir: %s
+  conntrack: {enabled: false}
+  neighbors: {enabled: false}
   bpfMaps: [{name: mine, pin: %s/m, expect: {keySize: 4}, addresses: [{offset: 0, size: 4}], scope: cluster}, {name: absent, pin: %[2]s/none, addresses: [{offset: 0, size: 4}], scope: node}]
 `, t.TempDir(), pins))
 	args := []string{"--config", config, "--node", node, "--kubeconfig", server.Proxy(t).Kubeconfig(t)}
