@@ -227,7 +227,8 @@ func kernelTargets(c *KernelConfig, mode status.Mode) []dataplane.Target {
 	return targets
 }
 
-const kernelKind = "kernel"
+// KernelKind is the kind of kernel targets in reports.
+const KernelKind = "kernel"
 
 // kernelTold hears of one look at all tables.
 func (a *Agent) kernelTold(reports []dataplane.TargetReport, took time.Duration) {
@@ -254,7 +255,7 @@ func logScrub(log *zap.Logger, table string, f status.Finding) {
 // KernelReport is what was found in a kernel target in the form that all targets share: a resource is a set or a map, a key an address, a path the
 // entry.
 func KernelReport(r *dataplane.TargetReport) status.TargetReport {
-	report := status.TargetReport{Target: r.Target, Kind: kernelKind, State: status.State(r.State), Message: r.Message, Resources: []status.ResourceReport{}}
+	report := status.TargetReport{Target: r.Target, Kind: KernelKind, State: status.State(r.State), Message: r.Message, Resources: []status.ResourceReport{}}
 	index := map[string]int{}
 	for _, f := range r.Findings {
 		i, known := index[f.Table]

@@ -129,7 +129,7 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 	before := p.last[id]
 	p.mu.Unlock()
 	after := lastPass{report.State, report.Message, map[findingOf]status.Reason{}}
-	if report.Kind == kernelKind && len(before.reasons) < maxRemembered { // a look at kernel tables is one at a few addresses
+	if report.Kind == KernelKind && len(before.reasons) < maxRemembered { // a look at kernel tables is one at a few addresses
 		maps.Copy(after.reasons, before.reasons)
 	}
 	log := p.log.With(zap.String("target", report.Target))
@@ -149,13 +149,13 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 				continue
 			}
 			at := findingOf{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, f.Key, f.Path, time.Time{}}
-			if report.Kind == kernelKind {
+			if report.Kind == KernelKind {
 				at.since = f.Since // another pod that loses the same address is news
 			}
 			after.reasons[at] = f.Reason
 			if f.Removed {
 				removed = append(removed, f.Key)
-				if report.Kind == kernelKind {
+				if report.Kind == KernelKind {
 					delete(after.reasons, at)
 				}
 			}
@@ -163,7 +163,7 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 				continue
 			}
 			fresh = append(fresh, f)
-			if report.Kind == kernelKind {
+			if report.Kind == KernelKind {
 				logScrub(log, r.Name, f)
 			}
 			if f.Reason == status.MemberWithoutNode {

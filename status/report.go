@@ -31,7 +31,7 @@ func (s State) Failed() bool { return s == Forbidden || s == Unavailable || s ==
 // A TargetReport is what one pass over a target found. Its JSON is stable.
 type TargetReport struct {
 	Target    string           `json:"target"`
-	Kind      string           `json:"kind"` // statusKeys
+	Kind      string           `json:"kind"` // statusKeys, kernel
 	State     State            `json:"state"`
 	Message   string           `json:"message"`
 	Resources []ResourceReport `json:"resources"`

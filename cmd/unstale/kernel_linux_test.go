@@ -61,6 +61,10 @@ kernel:
 
 	r := runProgram(t, append([]string{"plan", "--kernel"}, args...)...)
 	r.want(t, exitDone, "10.254.0.3", "NotReleased", "absent: NotInstalled", "mine: OK: 4 entries in 1 resource; Keep HostAddress 1, Keep NotReleased 1, Keep PodHasAddress 1, Keep UsedElsewhere 1")
+	if strings.Contains(r.stdout, "10.254.0.1") {
+		t.Errorf("an address that its pod has is shown: %s", r.stdout)
+	}
+	runProgram(t, append([]string{"plan", "--kernel", "--all"}, args...)...).want(t, exitDone, "10.254.0.1", "PodHasAddress")
 	r = runProgram(t, append([]string{"plan", "--kernel", "-o", "json", "--exit-code"}, args...)...)
 	r.want(t, exitDone)
 	var plan struct {

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/unstale/unstale/agent"
+	"github.com/unstale/unstale/dataplane"
 	"github.com/unstale/unstale/status"
 )
 
@@ -62,9 +63,15 @@ func printText(w io.Writer, reports []status.TargetReport, all bool) error {
 	return nil
 }
 
-// isQuiet tells whether a finding is what a healthy cluster is full of.
+// isQuiet tells whether a finding is what a healthy cluster is full of: keys of nodes that exist, addresses of pods that have them.
 func isQuiet(f status.Finding) bool {
-	return f.Reason == status.NodeExists || f.Reason == status.MemberAlive
+	switch f.Reason {
+	case status.NodeExists, status.MemberAlive:
+		return true
+	case status.Reason(dataplane.PodHasAddress), status.Reason(dataplane.UsedElsewhere), status.Reason(dataplane.HostAddress):
+		return f.Since.IsZero() // nobody is known to have lost it
+	}
+	return false
 }
 
 // verdict is the finding's verdict, and whether it was carried out.
@@ -98,7 +105,7 @@ func summary(t status.TargetReport) string {
 	}
 	if len(t.Resources) == 0 {
 		if t.State == status.OK && t.Message == "" {
-			text += ": there is no such resource yet"
+			text += ": " + nothingIn(t)
 		}
 		return text
 	}
@@ -123,6 +130,14 @@ func summary(t status.TargetReport) string {
 		text += fmt.Sprintf("; %s removed", plural(removed, "entry", "entries"))
 	}
 	return text
+}
+
+// nothingIn says that a target has nothing to look at.
+func nothingIn(t status.TargetReport) string {
+	if t.Kind == agent.KernelKind {
+		return "no entry holds an address"
+	}
+	return "there is no such resource yet"
 }
 
 func plural(n int, one, many string) string {

@@ -46,7 +46,7 @@ Exit status: 0, or 1 if a target could not be looked at in full; with --exit-cod
 	}
 	in.addTo(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	cmd.Flags().BoolVar(&all, "all", false, "show the keys of existing nodes too (json always has them)")
+	cmd.Flags().BoolVar(&all, "all", false, "show the keys of existing nodes, and addresses that their pods have, too (json always has them)")
 	cmd.Flags().BoolVar(&kernel, "kernel", false, "plan for the kernel tables of this node, not for the cluster")
 	addNode(cmd, &node)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 3 if something would be removed")
