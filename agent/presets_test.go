@@ -159,6 +159,7 @@ func TestKernelPresets(t *testing.T) {
 		"cilium-ipcache /sys/fs/bpf/tc/globals/cilium_ipcache* LPMTrie 24 address 8+16 cluster Report Report prefix 32 keepIf 0",
 		"aws-policy-ingress /sys/fs/bpf/globals/aws/maps/*_ingress_map LPMTrie 8 address 4+4 cluster Report Report prefix 0 keepIf 0",
 		"aws-policy-egress /sys/fs/bpf/globals/aws/maps/*_egress_map LPMTrie 8 address 4+4 cluster Report Report prefix 0 keepIf 0",
+		"aws-policy-connections /sys/fs/bpf/globals/aws/maps/global_aws_conntrack_map LRUHash 24 address 16+4 node Report Report keepIf 0",
 	})
 
 	// The mode is the file's, and its own targets replace those of the same name.

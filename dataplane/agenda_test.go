@@ -191,6 +191,24 @@ func TestAgendaPassedBy(t *testing.T) {
 	}
 }
 
+// What stays is looked at less and less often, until the configuration is another.
+func TestAgendaKeeps(t *testing.T) {
+	g := newAgenda()
+	r := aRelease(1, AddressLost, 0)
+	g.update([]*Release{r}, grace)
+	now := time.Hour
+	for _, want := range []time.Duration{5, 10, 20, 40, 60, 60} {
+		if g.passedBy(r, upshot{kept: true}, r.Ready(grace), noon.Add(now), grace) {
+			t.Error("done")
+		}
+		checkNext(t, g, "kept", now+want*time.Minute)
+		now += want * time.Minute
+	}
+	g.again(noon.Add(now))
+	g.passedBy(r, upshot{kept: true}, r.Ready(grace), noon.Add(now), grace)
+	checkNext(t, g, "kept with another configuration", now+5*time.Minute)
+}
+
 // The pause after failures doubles up to five minutes, and a look that ends begins anew.
 func TestAgendaBacksOff(t *testing.T) {
 	g := newAgenda()

@@ -837,7 +837,7 @@ func (h *history) settle() {
 		h.start(0)
 	}
 	h.say("from now on nothing happens")
-	h.wait(25 * time.Minute)
+	h.wait(3 * time.Hour)
 	h.checkPlan(planned)
 	for i, t := range h.tables {
 		if !strings.HasSuffix(t.String(), t.name+" 10.0.0.0/24 (a network)\n") {

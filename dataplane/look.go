@@ -127,20 +127,31 @@ func (a *answers) claim(address netip.Addr, releases []*Release) *Claim {
 	if by, is := a.host.Addresses[address]; is {
 		return &Claim{Reason: HostAddress, By: by}
 	}
-	var annotated *Claim
+	var has, annotated *Claim
 	for i := range a.pods {
 		p := &a.pods[i]
 		if inDoubtOf(releases, p) {
 			continue
 		}
 		if p.has(address) {
-			return &Claim{Reason: PodHasAddress, By: p.PodRef.String(), Started: p.Started}
+			has = has.orOlder(&Claim{Reason: PodHasAddress, By: p.PodRef.String(), Started: p.Started})
 		}
 		if annotated == nil && p.claims(address) {
 			annotated = &Claim{Reason: Annotated, By: p.PodRef.String()}
 		}
 	}
+	if has != nil {
+		return has
+	}
 	return annotated
+}
+
+// orOlder is the one of two claims whose pod started first, so far as that is known: what is older than that is neither's.
+func (c *Claim) orOlder(other *Claim) *Claim {
+	if c == nil || !c.Started.IsZero() && other.Started.Before(c.Started) { // zero is before all
+		return other
+	}
+	return c
 }
 
 // ending tells whether the pod that lost the address is still there, and terminating.
@@ -214,7 +225,7 @@ func askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip
 		for i := range pods {
 			// One that has the node's network has this address as a node's.
 			if p := &pods[i]; !p.ended() && !inDoubtOf(releases[address], p) {
-				a.elsewhere[address] = &Claim{Reason: UsedElsewhere, By: p.PodRef.String(), Started: p.Started}
+				a.elsewhere[address] = a.elsewhere[address].orOlder(&Claim{Reason: UsedElsewhere, By: p.PodRef.String(), Started: p.Started})
 			}
 		}
 	}

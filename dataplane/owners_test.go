@@ -153,6 +153,8 @@ func podOfWords(uid string, words []string) Pod {
 			p.GracePeriod = must(time.ParseDuration(value))
 		case "created":
 			p.Created = noon.Add(must(time.ParseDuration(value)))
+		case "started":
+			p.Started = noon.Add(must(time.ParseDuration(value)))
 		case "note":
 			p.Annotated = append(p.Annotated, addr(value))
 		default:
@@ -383,7 +385,7 @@ func TestOwnersMustHold(t *testing.T) {
 		"the address is lost, then the pod ends": `
 			see A run 10.0.0.1
 			see A run → lost A 10.0.0.1 AddressLost
-			+2s see A succeeded
+			+2s see A succeeded 10.0.0.1
 			+2s gone A`,
 		"the address is lost, then the pod goes, its containers seen ended": `
 			see A run 10.0.0.1
@@ -600,12 +602,16 @@ func TestOwnersForget(t *testing.T) {
 	if given := o.Forget(); len(given) != 0 || len(o.Releases()) != maxReleases {
 		t.Fatalf("%d given up, %d left", len(given), len(o.Releases()))
 	}
-	o.Gone(fmt.Sprint("P", maxReleases), noon.Add(-time.Second)) // by a clock that was set back
-	o.Gone(fmt.Sprint("P", maxReleases+1), noon.Add(time.Hour))
-	o.Journal("")
-	given := o.Forget()
-	if len(given) != 2 || given[0].Pod.UID != fmt.Sprint("P", maxReleases) || given[1].Pod.UID != "P0" || len(o.Releases()) != maxReleases || !o.Changed() {
-		t.Errorf("given up: %v; %d left", given, len(o.Releases()))
+	for uid, oldest := range map[string]string{fmt.Sprint("P", maxReleases): "P0", fmt.Sprint("P", maxReleases+1): fmt.Sprint("P", maxReleases+1)} {
+		at := noon.Add(time.Hour)
+		if uid == oldest {
+			at = noon.Add(-time.Second) // by a clock that was set back
+		}
+		o.Gone(uid, at)
+		o.Journal("")
+		if given := o.Forget(); len(given) != 1 || given[0].Pod.UID != oldest || len(o.Releases()) != maxReleases || !o.Changed() {
+			t.Errorf("given up: %v; %d left", given, len(o.Releases()))
+		}
 	}
 	if len(o.pods) != maxReleases+1 || len(o.Journal("").Pods) != maxReleases+1 || o.Present()[0].UID != fmt.Sprint("P", maxReleases+2) {
 		t.Errorf("%d pods, present %v", len(o.pods), o.Present())

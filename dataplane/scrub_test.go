@@ -130,6 +130,9 @@ func TestScrubSandboxLost(t *testing.T) {
 		if got := s.passes(); got != "1m0s" {
 			t.Errorf("passes at %s", got)
 		}
+		if got := s.asked(); got != "" {
+			t.Errorf("asked without need: %s", got)
+		}
 		s.said("t", "10.0.0.1", "Keep SandboxLost")
 		s.said("scrub", "10.0.0.1", "Wait SandboxLost")
 		s.said("both", "10.0.0.1", "Wait SandboxLost")
@@ -151,6 +154,19 @@ func TestScrubSandboxLost(t *testing.T) {
 		s.lost("A 10.0.0.1") // still in doubt
 		s.see("A run 10.0.0.1")
 		s.lost("")
+	})
+}
+
+// A pod whose sandbox is lost does not speak against the word of another.
+func TestScrubSandboxLostOfTwo(t *testing.T) {
+	onScene(t, "t scrub", func(s *scene) {
+		s.tables["t"].put("10.0.0.1", "10.0.0.2")
+		s.see("A run sandboxlost 10.0.0.1", "C run sandboxlost 10.0.0.2", "D run sandboxlost 10.0.0.2")
+		s.inAPI("B run sandboxlost 10.0.0.1") // not heard of yet
+		s.wait(10 * time.Second)
+		s.said("t", "10.0.0.1", "Keep PodHasAddress")
+		s.said("t", "10.0.0.2", "Remove SandboxLost, removed") // of both it is known for long enough
+		s.holds("t", "10.0.0.1")
 	})
 }
 
@@ -216,6 +232,24 @@ func TestScrubModes(t *testing.T) {
 	})
 }
 
+// Whether the tables are there is looked at when the configuration is another, and now and then, whatever else there is to do.
+func TestScrubChecks(t *testing.T) {
+	onScene(t, "", func(s *scene) {
+		s.wait(time.Minute)
+		s.configure()
+		s.wait(time.Second)
+		if got := s.passes(); got != "0s 1m0s" {
+			t.Errorf("passes at %s", got)
+		}
+		s.see("A run grace=1h 10.0.0.1")
+		s.gone("A") // it may run for an hour more
+		s.wait(11 * time.Minute)
+		if got := s.passes(); got != "6m0s 11m0s" {
+			t.Errorf("passes at %s", got)
+		}
+	})
+}
+
 // Another grace counts from now on, also for what has been lost; without targets nothing is looked at.
 func TestScrubConfiguredAnew(t *testing.T) {
 	onScene(t, "", func(s *scene) {
@@ -265,6 +299,7 @@ func TestScrubKeeps(t *testing.T) {
 		{"a pod that has not started has it", "t", func(s *scene) { s.inAPI("B pending 10.0.0.1") }, "Keep PodHasAddress", "ns/b", nil},
 		{"a pod with a lost sandbox has it", "t scrub", func(s *scene) { s.inAPI("B run sandboxlost 10.0.0.1") }, "Keep PodHasAddress", "ns/b", nil},
 		{"the pod itself has it again", "t", func(s *scene) { s.inAPI("A run 10.0.0.1") }, "Keep PodHasAddress", "ns/a", nil},
+		{"the pod itself has it again, and its sandbox is lost", "t scrub", func(s *scene) { s.inAPI("A run sandboxlost 10.0.0.1") }, "Keep PodHasAddress", "ns/a", nil},
 		{"the pod was seen with it, though the API server does not have it", "t", func(s *scene) { s.Saw(podOfWords("B", strings.Fields("run 10.0.0.1"))) }, "Keep PodHasAddress", "ns/b", nil},
 		{"an annotation has it", "t", func(s *scene) { s.inAPI("B run note=10.0.0.1") }, "Keep Annotated", "ns/b", func(s *scene) { s.inAPI("B run") }},
 		{"its own annotation has it", "t", func(s *scene) { s.inAPI("A run note=10.0.0.1") }, "Keep Annotated", "ns/a", func(s *scene) { s.inAPI("A run") }},
@@ -294,6 +329,7 @@ func TestScrubKeeps(t *testing.T) {
 		{"a pod of another node has it", "t cluster", func(s *scene) { s.there("X run 10.0.0.1") }, "Keep UsedElsewhere", "ns/x", nil},
 		{"a pod with another node's network has it", "t cluster", func(s *scene) { s.there("X host run 10.0.0.1") }, "Keep UsedElsewhere", "ns/x", nil},
 		{"the API server does not answer", "t", func(s *scene) { s.fail(onFire) }, "Keep Unconfirmed", "on fire", func(s *scene) { s.fail(nil) }},
+		{"the API server does not answer for a table of the whole cluster", "t cluster", func(s *scene) { s.fail(onFire) }, "Keep Unconfirmed", "on fire", func(s *scene) { s.fail(nil) }},
 		{"the API server does not answer for that address", "t cluster", func(s *scene) { s.api.errWith[addr("10.0.0.1")] = onFire }, "Keep Unconfirmed", "on fire", func(s *scene) {
 			delete(s.api.errWith, addr("10.0.0.1"))
 		}},
@@ -325,8 +361,12 @@ func TestScrubKeeps(t *testing.T) {
 				if !strings.Contains(f.Message, test.message) {
 					t.Errorf("%q does not say %q", f.Message, test.message)
 				}
+				s.passes()
 				s.wait(time.Minute)
 				s.holds("t", "10.0.0.1 10.0.0.9")
+				if n := len(strings.Fields(s.passes())); n > 5 { // after 2, 4, 8, 16, 32 s where something failed
+					t.Errorf("%d passes in a minute", n)
+				}
 				if test.ends == nil {
 					s.lost("")
 					return
@@ -427,6 +467,61 @@ func TestScrubClusterTable(t *testing.T) {
 	})
 }
 
+// The whole cluster is asked about an address only where nobody here has it, and about a few at a time.
+func TestScrubAsksTheClusterLittle(t *testing.T) {
+	onScene(t, "all cluster, here", func(s *scene) {
+		for i := range maxEverywhere*2 + 1 {
+			uid, a := fmt.Sprint("P", i), fmt.Sprintf("10.0.0.%d", i+1)
+			s.see(uid + " run " + a)
+			s.tables["all"].put(a, a+",tcp:80")
+			s.tables["here"].put(a)
+			s.see(uid + " run")
+		}
+		s.see("Q run 10.0.1.1")
+		s.tables["here"].put("10.0.1.1") // which the cluster is not asked about
+		s.see("Q run")
+		s.inAPI("B run 10.0.0.1")
+		s.wait(time.Minute)
+		s.asked()
+		s.see("A run 10.0.0.1")
+		s.see("A run")
+		s.wait(10 * time.Second)
+		s.holds("all", "10.0.0.1 10.0.0.1,tcp:80")
+		s.holds("here", "10.0.0.1")
+		if got := s.asked(); got != "node" {
+			t.Errorf("asked %s", got)
+		}
+	})
+	onScene(t, "here, all cluster, again cluster", func(s *scene) {
+		for i := range maxEverywhere*2 + 1 {
+			uid, a := fmt.Sprint("P", i), fmt.Sprintf("10.0.0.%d", i+1)
+			s.see(uid + " run " + a)
+			for _, m := range s.tables {
+				m.put(a)
+			}
+			s.see(uid + " run")
+		}
+		for pass, left := range []int{maxEverywhere + 1, 1, 0} {
+			s.asked()
+			s.wait([]time.Duration{10 * time.Second, leastRest, leastRest}[pass])
+			for name, m := range s.tables {
+				if n := len(strings.Fields(m.texts())); n != left {
+					t.Errorf("pass %d left %d in %s, want %d", pass, n, name, left)
+				}
+			}
+			addresses := map[string]bool{}
+			for q := range strings.FieldsSeq(s.asked()) {
+				addresses[q] = true
+			}
+			if delete(addresses, "node"); len(addresses) > maxEverywhere {
+				t.Errorf("asked about %v", addresses)
+			}
+		}
+		s.wait(time.Minute)
+		s.lost("")
+	})
+}
+
 // What has lost an address twice is as sure as its most doubtful loss.
 func TestScrubSeveralLosses(t *testing.T) {
 	onScene(t, "", func(s *scene) {
@@ -449,6 +544,47 @@ func TestScrubSeveralLosses(t *testing.T) {
 		s.wait(10 * time.Second)
 		s.lost("")
 	})
+}
+
+// The most cautious verdict of those on all who lost the address counts, whoever lost it first.
+func TestScrubMostCautious(t *testing.T) {
+	for _, second := range []string{"A", "B"} {
+		onScene(t, "all cluster", func(s *scene) {
+			s.there("X run 10.0.0.9 fd00::1") // not to be found by its second address
+			s.tables["all"].put("fd00::1")
+			for _, uid := range []string{"A", "B"} {
+				if uid == second {
+					s.see(uid + " run 10.0.0.8 fd00::1")
+				} else {
+					s.see(uid + " run fd00::1")
+				}
+			}
+			s.see("A run", "B run")
+			s.wait(10 * time.Second)
+			s.said("all", "fd00::1", "Keep CannotAsk")
+			s.wait(time.Hour)
+			s.holds("all", "fd00::1")
+			s.lost("")
+		})
+	}
+	for _, doubtful := range []string{"A", "B"} { // one has lost its sandbox, the other was deleted by force
+		onScene(t, "t", func(s *scene) {
+			s.tables["t"].put("10.0.0.1")
+			for _, uid := range []string{"A", "B"} {
+				if s.see(uid + " run 10.0.0.1"); uid == doubtful {
+					s.see(uid + " run sandboxlost 10.0.0.1")
+				} else {
+					s.gone(uid)
+				}
+			}
+			s.wait(10 * time.Second)
+			s.said("t", "10.0.0.1", "Keep SandboxLost")
+			s.wait(2 * time.Minute)
+			if n := len(s.Releases()); n != 2 {
+				t.Errorf("%d losses: one was done with on the word of the other", n)
+			}
+		})
+	}
 }
 
 // Who takes an address in the moment in which its entries go finds them as they were.
@@ -493,9 +629,118 @@ func TestScrubClaimsInTheMiddle(t *testing.T) {
 						t.Errorf("%+v", f)
 					}
 					s.said("t", "10.0.0.3", "Remove AddressLost, removed")
+					// What was known in time was not even begun.
+					known := moment == "while the table is read" || moment == "after the question" && who != "the API server has it" && who != "the node has it"
+					if begun := strings.Contains(s.removals(), "t 10.0.0.1"); begun == known {
+						t.Errorf("begun: %s", s.removals())
+					}
 				})
 			})
 		}
+	}
+}
+
+// What was put back for somebody else's loss is looked at again, when it is seen what became of that.
+func TestScrubPutBackAndAgain(t *testing.T) {
+	onScene(t, "", func(s *scene) {
+		s.see("A run 10.0.0.1")
+		s.tables["t"].add(withInterface(9))
+		s.see("A run")
+		s.see("B run 10.0.0.1")
+		s.tables["t"].removing = func(context.Context) error { s.see("B run"); return nil }
+		s.wait(10 * time.Second)
+		s.said("t", "10.0.0.1", "Wait Waiting")
+		s.holds("t", "10.0.0.1")
+		s.tables["t"].removing = nil
+		s.see("B run 10.0.0.1")
+		s.wait(10 * time.Second)
+		s.holds("t", "")
+		s.said("t", "10.0.0.1", "Remove InterfaceGone, removed")
+	})
+}
+
+// A removal that failed may have been done: it is reconsidered as one that was, and not begun again at once.
+func TestScrubRemovalFails(t *testing.T) {
+	onScene(t, "", func(s *scene) {
+		s.see("A run 10.0.0.1")
+		s.tables["t"].put("10.0.0.1", "10.0.0.2")
+		s.see("A run")
+		s.tables["t"].removals["10.0.0.1"] = errors.New("no answer")
+		s.tables["t"].removed = func(context.Context) error { // it was done all the same
+			s.tables["t"].remove("10.0.0.1")
+			s.inAPI("B run 10.0.0.1")
+			return nil
+		}
+		s.wait(10 * time.Second)
+		f := s.said("t", "10.0.0.1", "Keep Unconfirmed")
+		if f.Message != "not removed: no answer" {
+			t.Error(f.Message)
+		}
+		s.holds("t", "10.0.0.1 10.0.0.2")
+	})
+}
+
+// What the kernel makes anew by itself is not put back.
+func TestScrubMadeAnew(t *testing.T) {
+	onScene(t, "", func(s *scene) {
+		s.see("A run 10.0.0.1")
+		s.tables["t"].put("10.0.0.1")
+		s.see("A run")
+		s.tables["t"].removed = func(context.Context) error { s.inAPI("B run 10.0.0.1"); return nil }
+		s.tables["t"].restoring = func(context.Context) error { return fmt.Errorf("connection: %w", ErrMadeAnew) }
+		s.wait(10 * time.Second)
+		s.holds("t", "")
+		f := s.said("t", "10.0.0.1", "Keep PodHasAddress, removed")
+		if f.Message != "removed, though right after its removal pod ns/b has the address now, and the entry may be its own; connection: the kernel makes it anew when it is needed" {
+			t.Error(f.Message)
+		}
+		if s.logs.FilterMessage("an entry could not be put back").Len() != 0 {
+			t.Error("logged as an error")
+		}
+	})
+}
+
+// Connections of an address that others have by now: those that are older than all of them go.
+func TestScrubConnections(t *testing.T) {
+	for name, test := range map[string]struct {
+		began time.Duration
+		tcp   bool
+		with  func(*scene)
+		said  string
+	}{
+		"older than the pod": {-time.Hour, true, func(s *scene) { s.inAPI("B run started=0s 10.0.0.1") }, "Remove OlderThanPod, removed"},
+		"younger":            {time.Second, true, func(s *scene) { s.inAPI("B run started=0s 10.0.0.1") }, "Keep PodHasAddress"},
+		"older than the one, younger than the other":    {-time.Hour, true, func(s *scene) { s.inAPI("B run started=0s 10.0.0.1", "C run started=-2h 10.0.0.1") }, "Keep PodHasAddress"},
+		"the same, seen in the other order":             {-time.Hour, true, func(s *scene) { s.inAPI("B run started=-2h 10.0.0.1", "C run started=0s 10.0.0.1") }, "Keep PodHasAddress"},
+		"the start of the one is not known":             {-time.Hour, true, func(s *scene) { s.inAPI("B run started=0s 10.0.0.1", "C run 10.0.0.1") }, "Keep PodHasAddress"},
+		"the start of the other is not known":           {-time.Hour, true, func(s *scene) { s.inAPI("B run 10.0.0.1", "C run started=0s 10.0.0.1") }, "Keep PodHasAddress"},
+		"the pod is ending":                             {-time.Hour, true, func(s *scene) { s.inAPI("A run terminating") }, "Keep Terminating"},
+		"the pod is ending, and it is no TCP":           {-time.Hour, false, func(s *scene) { s.inAPI("A run terminating") }, "Remove AddressLost, removed"},
+		"another pod is ending":                         {-time.Hour, true, func(s *scene) { s.inAPI("Z run terminating") }, "Remove AddressLost, removed"},
+		"older than one of another node, not the other": {-time.Hour, true, func(s *scene) { s.there("X run started=0s 10.0.0.1"); s.there("Y run started=-2h 10.0.0.1") }, "Keep UsedElsewhere"},
+		"older than those of another node":              {-3 * time.Hour, true, func(s *scene) { s.there("X run started=0s 10.0.0.1"); s.there("Y run started=-2h 10.0.0.1") }, "Remove OlderThanPod, removed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onScene(t, "t cluster", func(s *scene) {
+				e := entryOf("t", "10.0.0.1")
+				e.Connection = &Connection{TCP: test.tcp, Started: noon.Add(test.began)}
+				s.tables["t"].add(e)
+				s.see("A run 10.0.0.1")
+				s.see("A run")
+				test.with(s)
+				s.wait(10 * time.Second)
+				s.said("t", "10.0.0.1", test.said)
+				s.wait(time.Minute)
+				if kept := !strings.Contains(test.said, "removed"); kept != s.tables["t"].has("10.0.0.1") {
+					t.Errorf("kept: %v", !kept)
+				}
+				if test.said == "Keep Terminating" { // until it has ended
+					s.see("A succeeded")
+					s.wait(recheck)
+					s.holds("t", "")
+				}
+			})
+		})
 	}
 }
 
@@ -723,6 +968,12 @@ func TestScrubStops(t *testing.T) {
 		s.holds("t", "10.0.0.1")
 		s.holds("u", "10.0.0.1")
 		s.end()
+		if got := s.asked(); got != "" {
+			t.Errorf("asked for nothing: %s", got)
+		}
+		if _, told := s.last("u", "10.0.0.1"); told {
+			t.Error("told of a pass that did not come to its end")
+		}
 		s.tables["t"].reading = nil
 
 		s.start()
@@ -916,9 +1167,20 @@ func TestScrubWritesItsJournal(t *testing.T) {
 		}
 		check(t, os.Remove(filepath.Join(s.dir, "journal.new")))
 		s.see("G run 10.0.0.7")
+		synctest.Wait()
+		s.see("H run 10.0.0.8")
 		s.end() // a stop writes it
-		if got := written(); got != "A B C D E F G" {
+		if got := written(); got != "A B C D E F G H" {
 			t.Errorf("at the end: %s", got)
+		}
+		check(t, os.Remove(filepath.Join(s.dir, journalName)))
+		s.start() // nothing is new
+		s.Synced()
+		s.configure()
+		s.wait(time.Minute)
+		s.end()
+		if names := journalFiles(t, s.dir); len(names) != 0 {
+			t.Errorf("written without need: %v", names)
 		}
 	})
 }

@@ -94,6 +94,36 @@ func TestDecide(t *testing.T) {
 			e.Scope, e.Claim = ScopeCluster, other
 			release(e, func(r *Release) { r.First = false })
 		}, Keep, PodHasAddress},
+		{"a connection", func(e *Evidence) { e.Entry.Connection = &Connection{TCP: true} }, Remove, PodGone},
+		{"a connection, and a pod has the address, with no times", func(e *Evidence) { e.Claim, e.Entry.Connection = other, &Connection{} }, Keep, AgeUnknown},
+		{"a connection, and another node's pod has the address, with no times", func(e *Evidence) {
+			e.Scope, e.Elsewhere, e.Entry.Connection = ScopeCluster, elsewhere, &Connection{}
+		}, Keep, AgeUnknown},
+		{"a connection that began when the pod was not started", func(e *Evidence) { e.Claim, e.Entry.Connection = other, &Connection{Started: noon} }, Keep, PodHasAddress},
+		{"a connection that began just before the pod", func(e *Evidence) {
+			e.Claim, e.Entry.Connection = &Claim{PodHasAddress, "ns/b", noon}, &Connection{Started: noon.Add(-time.Second)}
+		}, Keep, PodHasAddress},
+		{"a connection that began long enough before the pod", func(e *Evidence) {
+			e.Claim, e.Entry.Connection = &Claim{PodHasAddress, "ns/b", noon}, &Connection{Started: noon.Add(-time.Second - 1)}
+		}, Remove, OlderThanPod},
+		{"a connection that began long enough before another node's pod", func(e *Evidence) {
+			e.Scope, e.Elsewhere, e.Entry.Connection = ScopeCluster, &Claim{UsedElsewhere, "ns/c", noon}, &Connection{Started: noon.Add(-time.Hour)}
+		}, Remove, OlderThanPod},
+		{"a connection that began just before another node's pod", func(e *Evidence) {
+			e.Scope, e.Elsewhere, e.Entry.Connection = ScopeCluster, &Claim{UsedElsewhere, "ns/c", noon}, &Connection{Started: noon}
+		}, Keep, UsedElsewhere},
+		{"a connection, and an annotation has the address", func(e *Evidence) {
+			e.Claim, e.Entry.Connection = &Claim{Annotated, "ns/b", noon}, &Connection{Started: noon.Add(-time.Hour)}
+		}, Keep, Annotated},
+		{"a connection, and the node has the address", func(e *Evidence) {
+			e.Claim, e.Entry.Connection = &Claim{HostAddress, "eth0", noon}, &Connection{Started: noon.Add(-time.Hour)}
+		}, Keep, HostAddress},
+		{"a TCP connection of a pod that is ending", func(e *Evidence) { e.Ending, e.Entry.Connection = true, &Connection{TCP: true} }, Keep, Terminating},
+		{"an old TCP connection of a pod that is ending, and a pod has the address", func(e *Evidence) {
+			e.Ending, e.Claim, e.Entry.Connection = true, &Claim{PodHasAddress, "ns/b", noon}, &Connection{TCP: true, Started: noon.Add(-time.Hour)}
+		}, Keep, Terminating},
+		{"another connection of a pod that is ending", func(e *Evidence) { e.Ending, e.Entry.Connection = true, &Connection{} }, Remove, PodGone},
+		{"what is no connection, of a pod that is ending", func(e *Evidence) { e.Ending = true }, Remove, PodGone},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			e := stale()
@@ -200,6 +230,19 @@ func slowRemove(e Evidence) bool {
 	everyoneAsked := e.Scope == ScopeNode || e.Release.First
 	provablyTheOldOnes := somebodyHasIt && interfaceIsGone
 	nobodys := !somebodyHasIt && everyoneAsked && (namesNoInterface || interfaceIsGone)
+	if c := e.Entry.Connection; c != nil && !provablyTheOldOnes {
+		if c.TCP && e.Ending {
+			return false
+		}
+		var pod *Claim // that has the address
+		if e.Claim != nil && e.Claim.Reason == PodHasAddress {
+			pod = e.Claim
+		} else if e.Elsewhere != nil {
+			pod = e.Elsewhere
+		}
+		timesAreKnown := pod != nil && !c.Started.IsZero() && !pod.Started.IsZero()
+		provablyTheOldOnes = timesAreKnown && pod.Started.Sub(c.Started) > time.Second
+	}
 	return mayBeTouched && reallyLost && waited && answered && notTheNodes && (provablyTheOldOnes || nobodys)
 }
 
@@ -216,11 +259,22 @@ func randomEvidence(r *rand.Rand) Evidence {
 		e.Entry.Protected = "protected"
 	}
 	e.Entry.Peer = rarely()
+	if r.IntN(3) == 0 {
+		e.Ending, e.Entry.Connection = rarely(), &Connection{TCP: r.IntN(2) == 0}
+		if !rarely() {
+			e.Entry.Connection.Started = seconds(5)
+		}
+	}
 	if rarely() {
 		e.AskedWhy = "on fire"
 	}
 	if e.Scope == ScopeCluster && r.IntN(3) == 0 {
 		e.Elsewhere = &Claim{Reason: UsedElsewhere, By: "c"}
+	}
+	for _, c := range []*Claim{e.Claim, e.Elsewhere} {
+		if c != nil && c.Reason != HostAddress && c.Reason != Annotated && !rarely() {
+			c.Started = seconds(5)
+		}
 	}
 	if !rarely() {
 		e.Release = &Release{Since: seconds(50), NotBefore: seconds(60), First: !rarely(), Reason: []Reason{AddressLost, PodFinished, PodGone, SandboxLost}[r.IntN(4)]}

@@ -25,7 +25,7 @@ import (
 )
 
 // kernelBenchmarks are those of kernel tables. They need root.
-var kernelBenchmarks = []benchmark{ipsets, bpfMaps, pods}
+var kernelBenchmarks = []benchmark{ipsets, bpfMaps, conntrack, pods}
 
 const (
 	setEntries  = 100_000
