@@ -49,7 +49,7 @@ func TestTheStepsOfAStopAreInOrder(t *testing.T) {
 	if got := <-seen; got != want {
 		t.Errorf("while the key was cleared:\n got %s\nwant %s", got, want)
 	}
-	all := []string{"say that this agent leaves", "end sweeps", "clear this node's keys", "end publishing", "leave gossip", "send events", "close HTTP"}
+	all := []string{"say that this agent leaves", "end sweeps", "clear this node's keys", "end publishing", "leave gossip", "save the journal of pod addresses", "send events", "close HTTP"}
 	if got := m.steps(); !slices.Equal(got, all) {
 		t.Errorf("the steps were %q, want %q", got, all)
 	}
