@@ -175,7 +175,7 @@ func (b *BPFMaps) unreadable(pin string, err error) *TableError {
 // finds the longest prefix instead, so it must be scanned.
 func (b *BPFMaps) directKeys(m *ebpf.Map, wanted *Addresses) ([][]byte, bool) {
 	size := int(m.KeySize())
-	if wanted == nil || m.Type() == ebpf.LPMTrie || !b.Layout.knowsKey(size) {
+	if wanted == nil || !b.Layout.knowsKey(size) {
 		return nil, false
 	}
 	var keys [][]byte
