@@ -23,7 +23,9 @@ var conntrack = benchmark{
 	name: "conntrack",
 	about: fmt.Sprintf("find and delete the connections of %d addresses among %d, beside the netlink library's delete by filter (goal: no slower, half the memory); as root",
 		lostConnections, connections),
-	run: func(ctx context.Context, s *session) error { return onOwnNetwork(func() error { return measureConntrack(ctx, s) }) },
+	run: func(ctx context.Context, s *session) error {
+		return onOwnNetwork(func() error { return measureConntrack(ctx, s) })
+	},
 }
 
 // A lostFilter is how the library is told which connections to delete.
