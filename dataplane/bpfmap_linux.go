@@ -45,7 +45,7 @@ func (b *BPFMaps) Read(ctx context.Context, wanted *Addresses, found func(Entry)
 }
 
 func (b *BPFMaps) readMap(ctx context.Context, pin string, wanted *Addresses, found func(Entry)) *TableError {
-	m, problem := b.open(pin, &ebpf.LoadPinOptions{ReadOnly: true})
+	m, locked, problem := b.openToRead(pin)
 	if problem != nil {
 		return problem
 	}
@@ -64,12 +64,28 @@ func (b *BPFMaps) readMap(ctx context.Context, pin string, wanted *Addresses, fo
 	if err != nil {
 		return b.unreadable(pin, err)
 	}
+	if locked != nil {
+		return locked
+	}
 	return cannotWrite(pin, m)
+}
+
+// openToRead opens a map that is only to be read. Where it can be read but not written, locked says why nothing can be removed from it.
+func (b *BPFMaps) openToRead(pin string) (m *ebpf.Map, locked, problem *TableError) {
+	m, problem = b.open(pin)
+	if problem == nil || problem.State != StateForbidden {
+		return m, nil, problem
+	}
+	m, err := ebpf.LoadPinnedMap(pin, &ebpf.LoadPinOptions{ReadOnly: true})
+	if err != nil {
+		return nil, nil, problem
+	}
+	return m, problem, nil
 }
 
 // pins are the paths of the maps.
 func (b *BPFMaps) pins() ([]string, *TableError) {
-	if !strings.ContainsAny(b.Pin, `*?[\`) {
+	if !b.isGlob() {
 		if _, err := os.Stat(b.Pin); errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			return nil, b.nothingThere()
 		}
@@ -79,10 +95,28 @@ func (b *BPFMaps) pins() ([]string, *TableError) {
 	if err != nil {
 		return nil, &TableError{StateInvalid, fmt.Sprintf("find the maps %s: %v; correct pin", b.Pin, err)}
 	}
+	// A directory beside the maps is none of them.
+	pins = slices.DeleteFunc(pins, isDirectory)
 	if len(pins) == 0 {
 		return nil, b.nothingThere()
 	}
 	return pins, nil
+}
+
+func (b *BPFMaps) isGlob() bool { return strings.ContainsAny(b.Pin, `*?[\`) }
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// isClosed tells whether a directory may not be read. filepath.Glob does not say so: it finds nothing there.
+func isClosed(dir string) bool {
+	f, err := os.Open(dir)
+	if err == nil {
+		f.Close()
+	}
+	return errors.Is(err, fs.ErrPermission)
 }
 
 // nothingThere says why there may be no map.
@@ -94,6 +128,8 @@ func (b *BPFMaps) nothingThere() *TableError {
 		switch {
 		case err == nil && s.Type != unix.BPF_FS_MAGIC:
 			return &TableError{StateNotInstalled, fmt.Sprintf("there is no map %s, and no BPF file system: %s is on another one; mount it into the pod, or wait for the maps' writer", b.Pin, dir)}
+		case err == nil && b.isGlob() && isClosed(dir):
+			return &TableError{StateForbidden, fmt.Sprintf("find the maps %s: permission denied for %s; the agent must be allowed to read that directory", b.Pin, dir)}
 		case err == nil, dir == "/", dir == ".":
 			return &TableError{StateNotInstalled, fmt.Sprintf("there is no map %s; its writer may not run here", b.Pin)}
 		}
@@ -101,9 +137,9 @@ func (b *BPFMaps) nothingThere() *TableError {
 	}
 }
 
-// open opens a pinned map.
-func (b *BPFMaps) open(pin string, options *ebpf.LoadPinOptions) (*ebpf.Map, *TableError) {
-	m, err := ebpf.LoadPinnedMap(pin, options)
+// open opens a pinned map for reading and writing. (Only so does the kernel tell a link from a map: opened otherwise, it is an invalid argument.)
+func (b *BPFMaps) open(pin string) (*ebpf.Map, *TableError) {
+	m, err := ebpf.LoadPinnedMap(pin, nil)
 	var s unix.Statfs_t
 	switch {
 	case err == nil:
@@ -112,8 +148,12 @@ func (b *BPFMaps) open(pin string, options *ebpf.LoadPinOptions) (*ebpf.Map, *Ta
 		return nil, &TableError{StateNotInstalled, fmt.Sprintf("map %s is gone", pin)}
 	case unix.Statfs(pin, &s) == nil && s.Type != unix.BPF_FS_MAGIC:
 		return nil, &TableError{StateInvalid, fmt.Sprintf("open map %s: it is a file that is not on a BPF file system; correct pin", pin)}
+	case isDirectory(pin):
+		return nil, &TableError{StateInvalid, fmt.Sprintf("open map %s: it is a directory; correct pin", pin)}
+	case errors.Is(err, unix.EROFS):
+		return nil, &TableError{StateForbidden, fmt.Sprintf("open map %s for writing: %v; nothing can be removed from it unless its BPF file system is mounted for writing", pin, err)}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return nil, &TableError{StateForbidden, fmt.Sprintf("open map %s: %v; the agent needs the capability CAP_BPF (CAP_SYS_ADMIN before Linux 5.8) and permission for the file", pin, err)}
+		return nil, &TableError{StateForbidden, fmt.Sprintf("open map %s for writing: %v; the agent needs the capability CAP_BPF (CAP_SYS_ADMIN before Linux 5.8) and permission for the file", pin, err)}
 	case strings.Contains(err.Error(), "is not a Map"):
 		return nil, &TableError{StateInvalid, fmt.Sprintf("open map %s: another kind of BPF object is pinned there; correct pin", pin)}
 	}
@@ -320,21 +360,27 @@ func (b *BPFMaps) Remove(_ context.Context, entries []Entry) []Outcome {
 // remove deletes one entry.
 func (b *BPFMaps) remove(m *ebpf.Map, e *Entry) Outcome {
 	value := make([]byte, m.ValueSize())
-	if m.Type() == ebpf.LPMTrie {
-		// A lookup finds the longest prefix, which is the host entry itself if there is one; the deletion is of that key only.
-		return lookAndDelete(m, e, value)
-	}
-	// At once, so that nobody can write another value between the look and the deletion.
-	err := m.LookupAndDelete(e.Key, value)
+	// First a look that takes nothing out: what was written anew since it was read may be a live pod's, which must not be missing for a moment, and which
+	// a map that is full by then would not take back. A trie's lookup finds the longest prefix: the entry itself if it is there, as it is a host's.
+	err := m.Lookup(e.Key, value)
 	switch {
 	case errors.Is(err, ebpf.ErrKeyNotExist):
 		return Outcome{Result: AlreadyGone}
-	case errors.Is(err, ebpf.ErrNotSupported): // before Linux 5.14
-		return lookAndDelete(m, e, value)
 	case err != nil:
 		return notDeleted(e, err)
-	case bytes.Equal(value, e.Value):
-		return Outcome{Result: Removed}
+	case !bytes.Equal(value, e.Value):
+		return Outcome{Result: WasChanged}
+	}
+	if m.Type() == ebpf.LPMTrie {
+		return deleted(e, m.Delete(e.Key))
+	}
+	// At once, so that a value that is written between that look and the deletion is seen.
+	err = m.LookupAndDelete(e.Key, value)
+	switch {
+	case errors.Is(err, ebpf.ErrNotSupported): // before Linux 5.14
+		return deleted(e, m.Delete(e.Key))
+	case err != nil, bytes.Equal(value, e.Value):
+		return deleted(e, err)
 	}
 	if err := m.Update(e.Key, value, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return Outcome{Failed, fmt.Errorf("map %s: entry %s was changed to value %x in the moment of its removal, and could not be put back: %w", e.Table, e.Text, value, err)}
@@ -346,17 +392,8 @@ func notDeleted(e *Entry, err error) Outcome {
 	return Outcome{Failed, fmt.Errorf("delete entry %s of map %s: %w", e.Text, e.Table, err)}
 }
 
-// lookAndDelete deletes an entry whose value was just seen to be what was read.
-func lookAndDelete(m *ebpf.Map, e *Entry, value []byte) Outcome {
-	err := m.Lookup(e.Key, value)
-	switch {
-	case errors.Is(err, ebpf.ErrKeyNotExist):
-		return Outcome{Result: AlreadyGone}
-	case err == nil && !bytes.Equal(value, e.Value):
-		return Outcome{Result: WasChanged}
-	case err == nil:
-		err = m.Delete(e.Key)
-	}
+// deleted is the outcome of a deletion that ended with err.
+func deleted(e *Entry, err error) Outcome {
 	switch {
 	case err == nil:
 		return Outcome{Result: Removed}
@@ -389,7 +426,7 @@ func (b *BPFMaps) eachMap(entries []Entry, do func(m *ebpf.Map, i int, problem *
 		byMap[entries[i].Table] = append(byMap[entries[i].Table], i)
 	}
 	for pin, indexes := range byMap {
-		m, problem := b.open(pin, nil)
+		m, problem := b.open(pin)
 		if problem == nil {
 			problem = b.check(pin, m)
 		}

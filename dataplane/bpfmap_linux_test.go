@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -292,6 +294,192 @@ func TestMapStates(t *testing.T) {
 	})
 }
 
+// What is pinned but no map is told as such, and a directory beside maps is not taken for one.
+func TestPinsOfOthers(t *testing.T) {
+	pins := newPins(t)
+	pin := func(name string) string { return filepath.Join(pins, name) }
+	program := func(kind ebpf.ProgramType) *ebpf.Program {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		return p
+	}
+	attached, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exit", Program: program(ebpf.RawTracepoint)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer attached.Close()
+	if err := errors.Join(program(ebpf.SocketFilter).Pin(pin("program")), attached.Pin(pin("link")), os.Mkdir(pin("map-directory"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	m := newMap(t, pin("map-1"), ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4})
+	put(t, m, []byte{10, 0, 0, 1}, u32(1))
+	layout := Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}
+	for name, message := range map[string]string{"program": "another kind of BPF object", "link": "another kind of BPF object", "map-directory": "is a directory"} {
+		var problem *TableError
+		err := (&BPFMaps{Pin: pin(name), Layout: layout}).Read(t.Context(), nil, func(Entry) { t.Error("an entry was told") })
+		if !errors.As(err, &problem) || problem.State != StateInvalid || !strings.Contains(problem.Message, message) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := readAll(t, &BPFMaps{Pin: pin("map-*"), Layout: layout}, nil); len(got) != 1 {
+		t.Errorf("found %v", texts(got))
+	}
+}
+
+// A map that may be read but not written is read, and it is told that nothing can be removed from it. What may not be read is told too.
+func TestClosedMaps(t *testing.T) {
+	pins := newPins(t)
+	layout := Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}
+	one := &BPFMaps{Pin: filepath.Join(pins, "one"), Layout: layout}
+	all := &BPFMaps{Pin: filepath.Join(pins, "*"), Layout: layout}
+	m := newMap(t, one.Pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4})
+	put(t, m, []byte{10, 0, 0, 1}, u32(1))
+	check := func(maps *BPFMaps, entries int, message string) {
+		t.Helper()
+		var got []Entry
+		err := maps.Read(t.Context(), nil, func(e Entry) { got = append(got, e) })
+		var problem *TableError
+		if !errors.As(err, &problem) || problem.State != StateForbidden || !strings.Contains(problem.Message, message) || len(got) != entries {
+			t.Errorf("read %d entries: %v", len(got), err)
+		}
+		for _, o := range maps.Remove(t.Context(), got) {
+			if o.Result != Failed || !strings.Contains(o.Err.Error(), message) {
+				t.Errorf("a removal: %v", o)
+			}
+		}
+		if len(contents(t, m)) != 1 {
+			t.Error("the entry is gone")
+		}
+	}
+	chmod := func(path string, mode os.FileMode) {
+		t.Helper()
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chmod(one.Pin, 0o400)
+	newThreadWithoutCapabilities(t, func() { check(one, 1, "permission denied") })
+	chmod(pins, 0o300)
+	newThreadWithoutCapabilities(t, func() { check(all, 0, "permission denied for "+pins) })
+	chmod(pins, 0o700)
+	if err := unix.Mount("", pins, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	check(one, 1, "read-only file system")
+}
+
+// Batches grow where one bucket of a hash has more entries than a batch: with such values a batch has one.
+func TestBucketLargerThanABatch(t *testing.T) {
+	pin := filepath.Join(newPins(t), "large")
+	const valueSize, all = batchBytes/2 + 1, 60
+	m := newMap(t, pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: valueSize, MaxEntries: 64, Flags: unix.BPF_F_NO_PREALLOC})
+	for i := range byte(all) {
+		put(t, m, []byte{10, 0, 0, i + 1}, make([]byte, valueSize))
+	}
+	seen := map[string]bool{}
+	maps := &BPFMaps{Pin: pin, Layout: Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}}
+	if got := readAll(t, maps, nil); len(got) != all {
+		t.Errorf("read %d entries of %d", len(got), all)
+	} else {
+		for _, e := range got {
+			seen[e.Text] = true
+		}
+		if len(seen) != all {
+			t.Errorf("read %d different entries of %d", len(seen), all)
+		}
+	}
+}
+
+// An entry that was written anew since it was read stays where it is: whoever looks it up meanwhile always finds it.
+func TestNewerEntryIsNeverMissing(t *testing.T) {
+	for _, kind := range []ebpf.MapType{ebpf.Hash, ebpf.LRUHash} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			pin := filepath.Join(newPins(t), "m")
+			m := newMap(t, pin, ebpf.MapSpec{Type: kind, KeySize: 4, ValueSize: 4})
+			key := []byte{10, 0, 0, 1}
+			put(t, m, key, u32(2))
+			maps := &BPFMaps{Pin: pin, Layout: Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}}
+			stale := slices.Repeat([]Entry{{Table: pin, Text: "10.0.0.1", Key: key, Value: u32(1)}}, 100)
+			missed := make(chan error)
+			go func() {
+				value := make([]byte, 4)
+				for range 100000 {
+					if err := m.Lookup(key, value); err != nil {
+						missed <- err
+						return
+					}
+				}
+				missed <- nil
+			}()
+			for {
+				select {
+				case err := <-missed:
+					if err != nil {
+						t.Errorf("it was missing: %v", err)
+					}
+					return
+				default:
+				}
+				for _, o := range maps.Remove(t.Context(), stale) {
+					if o.Result != WasChanged {
+						t.Errorf("the outcome is %v", o)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A value that is written in the moment of the removal is not lost: what is removed is what was read, whatever the writer does.
+func TestValueChangesInTheMomentOfRemoval(t *testing.T) {
+	pin := filepath.Join(newPins(t), "m")
+	m := newMap(t, pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4})
+	maps := &BPFMaps{Pin: pin, Layout: Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}}
+	e := Entry{Table: pin, Text: "10.0.0.1", Key: []byte{10, 0, 0, 1}, Value: u32(1)}
+	for range 500 {
+		put(t, m, e.Key, u32(0))
+		stop, last := make(chan struct{}), make(chan uint32)
+		go func() {
+			var wrote uint32
+			for n := uint32(0); ; n++ {
+				select {
+				case <-stop:
+					last <- wrote
+					return
+				default:
+				}
+				if m.Update(e.Key, u32(n%2), ebpf.UpdateExist) == nil { // never makes an entry
+					wrote = n % 2
+				}
+			}
+		}()
+		var o Outcome
+		for o = maps.remove(m, &e); o.Result == WasChanged; o = maps.remove(m, &e) {
+		}
+		close(stop)
+		if wrote := <-last; o.Result != Removed || wrote != 1 {
+			t.Fatalf("the outcome is %v, after value %d was written", o, wrote)
+		}
+	}
+}
+
+// Between reading and removing another map may have been pinned there.
+func TestMapOfOtherSizesInItsPlace(t *testing.T) {
+	pin := filepath.Join(newPins(t), "m")
+	newMap(t, pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 8})
+	maps := &BPFMaps{Pin: pin, Layout: Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}}
+	entries := []Entry{{Table: pin, Text: "10.0.0.1", Key: []byte{10, 0, 0, 1}, Value: u32(1)}}
+	if o := maps.Remove(t.Context(), entries); o[0].Result != Failed || o[0].Err == nil {
+		t.Errorf("a removal: %v", o)
+	}
+	if err := maps.Restore(t.Context(), entries); err == nil {
+		t.Error("an entry of other sizes was put back")
+	}
+}
+
 // A large map is read in batches, and grows them where the kernel wants that.
 func TestLargeMap(t *testing.T) {
 	pin := filepath.Join(newPins(t), "ct")
@@ -380,7 +568,9 @@ func TestMapWithABusyWriter(t *testing.T) {
 					going := slices.DeleteFunc(entries, func(e Entry) bool { return e.Address != addr("10.1.0.2") })
 					wantOutcomes(t, maps.Remove(t.Context(), going), Removed)
 				}
-				t.Logf("%d looks, %d of them disturbed", looks, disturbed)
+				if disturbed == looks {
+					t.Errorf("all %d looks were disturbed", looks)
+				}
 				close(stop)
 				if err := <-stopped; err != nil {
 					t.Errorf("the writer: %v", err)

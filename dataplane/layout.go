@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 )
@@ -104,6 +103,9 @@ func (l *Layout) fits(keySize, valueSize int) error {
 		if err := within("an address", a.Offset, a.Size, InKey); err != nil {
 			return err
 		}
+		if a.Family != nil && a.Size != size16 {
+			return fmt.Errorf("an address of %d bytes cannot have a family", a.Size)
+		}
 		if a.Family != nil {
 			if err := within("the address family", a.Family.Offset, 1, InKey); err != nil {
 				return err
@@ -162,6 +164,9 @@ func (l *Layout) address(f *AddressField, key []byte, wanted *Addresses) (netip.
 		sixteen := [size16]byte(key[f.Offset:])
 		a = netip.AddrFrom16(sixteen)
 		if a.Is4In6() {
+			if f.Family != nil {
+				return a, false // said to be IPv6, and no pod has such an address
+			}
 			a = a.Unmap()
 		}
 		if !wanted.Has(a) {
@@ -192,7 +197,7 @@ func isZero(b []byte) bool {
 // entry is what is told of an entry in which find found an address.
 func (l *Layout) entry(table string, a netip.Addr, role Role, key, value []byte) Entry {
 	e := Entry{
-		Table: table, Address: a, Peer: role != RoleOwner, Text: a.String() + " key " + hex.EncodeToString(key),
+		Table: table, Address: a, Peer: role != RoleOwner, Text: fmt.Sprintf("%s key hex % x", a, key), // as bpftool wants it
 		Key: append([]byte(nil), key...), Value: append([]byte(nil), value...),
 	}
 	for _, k := range l.KeepIf {

@@ -38,6 +38,7 @@ func TestLayoutFind(t *testing.T) {
 		{"tagged IPv4", Layout{Addresses: tagged}, "0a000001 000000000000000000000000 01", "10.0.0.1 owner"},
 		{"tagged IPv4 and more", Layout{Addresses: tagged}, "0a000001 000000000000000000000001 01", ""},
 		{"tagged IPv6", Layout{Addresses: tagged}, "fd000000000000000000000000000001 02", "fd00::1 owner"},
+		{"IPv4 in what is tagged IPv6", Layout{Addresses: tagged}, "00000000000000000000ffff0a000001 02", ""},
 		{"tagged otherwise", Layout{Addresses: tagged}, "0a000001 000000000000000000000000 03", ""},
 		{"host entry", trie(owner(4, 4)), prefix(64) + "0a000001", "10.0.0.1 owner"},
 		{"network", trie(owner(4, 4)), prefix(63) + "0a000000", ""},
@@ -45,6 +46,9 @@ func TestLayoutFind(t *testing.T) {
 		{"host entry of IPv4 in 16 bytes", trie(AddressField{4, 16, &FamilyField{20, 1, 2}, RoleOwner}), prefix(64) + "0a000001 000000000000000000000000 01", "10.0.0.1 owner"},
 		{"IPv4 with the length of IPv6", trie(AddressField{4, 16, &FamilyField{20, 1, 2}, RoleOwner}), prefix(160) + "0a000001 000000000000000000000000 01", ""},
 		{"host entry of IPv6", trie(AddressField{4, 16, &FamilyField{20, 1, 2}, RoleOwner}), prefix(160) + "fd000000000000000000000000000001 02", "fd00::1 owner"},
+		{"IPv6 network, of which more is written than its bits", trie(AddressField{4, 16, &FamilyField{20, 1, 2}, RoleOwner}), prefix(64) + "00000000000000000000ffff0a000001 02", ""},
+		{"host entry of IPv4 in IPv6", trie(owner(4, 16)), prefix(160) + "00000000000000000000ffff0a000001", "10.0.0.1 owner"},
+		{"network of IPv4 in IPv6", trie(owner(4, 16)), prefix(64) + "00000000000000000000ffff0a000001", ""},
 		{"the owner before the peer", Layout{Addresses: []AddressField{{0, 4, nil, RoleSource}, {4, 4, nil, RoleOwner}}}, "0a000001 0a000002", "10.0.0.2 owner"},
 		{"a peer only", Layout{Addresses: []AddressField{{0, 4, nil, RoleSource}, {4, 4, nil, RoleDestination}}}, "0a000001 0a000002", "10.0.0.1 source"},
 	} {
@@ -70,7 +74,7 @@ func TestLayoutEntry(t *testing.T) {
 	}
 	value := slices.Concat(binary.NativeEndian.AppendUint32(nil, 0x31), binary.NativeEndian.AppendUint32(nil, 42))
 	e := l.entry("map", addr("10.0.0.1"), RoleOwner, unhex(t, "0a000001 06"), value)
-	if e.Interface != 42 || e.Peer || !strings.Contains(e.Protected, "the value has 0x31 at offset 0") || e.Text != "10.0.0.1 key 0a00000106" {
+	if e.Interface != 42 || e.Peer || !strings.Contains(e.Protected, "the value has 0x31 at offset 0") || e.Text != "10.0.0.1 key hex 0a 00 00 01 06" {
 		t.Errorf("got %+v", e)
 	}
 	value[0], value[1], value[2], value[3] = 0, 0, 0, 0
@@ -95,15 +99,15 @@ func obvious(l *Layout, key []byte) (owners, others []string) {
 		case key[f.Family.Offset] == f.Family.IPv4 && strings.Trim(string(part[4:]), "\x00") == "":
 			text = netip.AddrFrom4([4]byte(part[:4])).String()
 		case key[f.Family.Offset] == f.Family.IPv4:
-		case key[f.Family.Offset] == f.Family.IPv6:
-			text = netip.AddrFrom16([16]byte(part)).Unmap().String()
+		case key[f.Family.Offset] == f.Family.IPv6 && !netip.AddrFrom16([16]byte(part)).Is4In6():
+			text = netip.AddrFrom16([16]byte(part)).String()
 		}
 		if text == "" || text == "0.0.0.0" || text == "::" {
 			continue
 		}
 		if l.PrefixLength != nil {
 			bits := 128
-			if f.Size == 4 || f.Family != nil && !strings.Contains(text, ":") {
+			if f.Size == 4 || f.Family != nil && key[f.Family.Offset] == f.Family.IPv4 {
 				bits = 32
 			}
 			if binary.NativeEndian.Uint32(key[l.PrefixLength.Offset:]) != uint32(l.PrefixLength.BaseBits+bits) {
