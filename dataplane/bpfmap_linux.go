@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -25,6 +26,9 @@ const (
 	// scanTries is how often a scan begins anew that was disturbed.
 	scanTries = 3
 )
+
+// hasBatches is false in tests of what happens on a kernel that has no batch operations.
+var hasBatches = true
 
 // mapTypes are those that can be cleaned.
 var mapTypes = map[ebpf.MapType]MapType{ebpf.Hash: MapHash, ebpf.LRUHash: MapLRUHash, ebpf.LPMTrie: MapLPMTrie}
@@ -257,7 +261,7 @@ func (b *BPFMaps) scan(ctx context.Context, m *ebpf.Map, pin string, wanted *Add
 		}
 	}
 	read := scanBatches
-	if b.withoutBatches {
+	if !hasBatches {
 		read = scanKeys
 	} else if m.Type() != ebpf.LPMTrie {
 		if err := scanBatches(ctx, m, tell(found)); !errors.Is(err, ebpf.ErrNotSupported) {
@@ -438,4 +442,42 @@ func (b *BPFMaps) eachMap(entries []Entry, do func(m *ebpf.Map, i int, problem *
 			m.Close()
 		}
 	}
+}
+
+// key is the only key that an address can have, where the layout knows each of its bytes; nil where it does not, or the address cannot be in one.
+func (l *Layout) key(a netip.Addr, keySize int) []byte {
+	if !l.knowsKey(keySize) {
+		return nil
+	}
+	f := &l.Addresses[0]
+	key := make([]byte, keySize)
+	switch {
+	case f.Family != nil && a.Is4():
+		four := a.As4()
+		copy(key[f.Offset:], four[:])
+		key[f.Family.Offset] = f.Family.IPv4
+	case f.Family != nil:
+		sixteen := a.As16()
+		copy(key[f.Offset:], sixteen[:])
+		key[f.Family.Offset] = f.Family.IPv6
+	case f.Size == size4 && a.Is4():
+		four := a.As4()
+		copy(key[f.Offset:], four[:])
+	default:
+		return nil
+	}
+	return key
+}
+
+// knowsKey tells whether an address, with its family, is all that is in a key. Sixteen bytes without a family may hold IPv4 in two forms.
+func (l *Layout) knowsKey(keySize int) bool {
+	if len(l.Addresses) != 1 || l.PrefixLength != nil {
+		return false
+	}
+	f := &l.Addresses[0]
+	size := f.Size
+	if f.Family != nil {
+		size++
+	}
+	return size == keySize && (f.Size == size4 || f.Family != nil)
 }

@@ -34,6 +34,12 @@ func newPins(t *testing.T) string {
 	return dir
 }
 
+// setBatches is for the time of a test.
+func setBatches(t *testing.T, are bool) {
+	hasBatches = are
+	t.Cleanup(func() { hasBatches = true })
+}
+
 func newMap(t testing.TB, pin string, spec ebpf.MapSpec) *ebpf.Map {
 	t.Helper()
 	if spec.MaxEntries == 0 {
@@ -93,6 +99,7 @@ func TestHashMap(t *testing.T) {
 	for _, kind := range []ebpf.MapType{ebpf.Hash, ebpf.LRUHash} {
 		for _, batches := range []bool{true, false} {
 			t.Run(fmt.Sprint(kind, batches), func(t *testing.T) {
+				setBatches(t, batches)
 				pin := filepath.Join(newPins(t), "cilium_lxc")
 				m := newMap(t, pin, ebpf.MapSpec{Name: "cilium_lxc", Type: kind, KeySize: 20, ValueSize: 16})
 				value := slices.Concat(u32(7), make([]byte, 12))
@@ -103,7 +110,7 @@ func TestHashMap(t *testing.T) {
 				put(t, m, lxcKey("fd00::1", 2), value)
 				put(t, m, lxcKey("10.0.0.1", 9), value)                                      // no family that is known
 				put(t, m, append(lxcKey("10.0.0.1", 1)[:12], 1, 0, 0, 0, 1, 0, 0, 0), value) // more than an address
-				maps := &BPFMaps{Target: "t", Pin: pin, Layout: lxc, withoutBatches: !batches}
+				maps := &BPFMaps{Target: "t", Pin: pin, Layout: lxc}
 				if kind == ebpf.LRUHash {
 					maps.Layout.Expect.Type = MapLRUHash
 				}
@@ -169,6 +176,7 @@ func TestDirectKeys(t *testing.T) {
 func TestTrie(t *testing.T) {
 	for _, batches := range []bool{true, false} {
 		t.Run(fmt.Sprint(batches), func(t *testing.T) {
+			setBatches(t, batches)
 			pin := filepath.Join(newPins(t), "cilium_ipcache")
 			m := newMap(t, pin, ebpf.MapSpec{Type: ebpf.LPMTrie, KeySize: 24, ValueSize: 8})
 			key := func(bits uint32, family byte, address string) []byte {
@@ -180,7 +188,7 @@ func TestTrie(t *testing.T) {
 			put(t, m, key(32, 1, "10.0.0.9"), []byte("ten-0-9."))
 			put(t, m, key(128, 2, "fd00::1"), []byte("fd00::1."))
 			put(t, m, key(64, 2, "fd00::"), []byte("network6"))
-			maps := &BPFMaps{Pin: pin, withoutBatches: !batches, Layout: Layout{
+			maps := &BPFMaps{Pin: pin, Layout: Layout{
 				Expect:    Expect{Type: MapLPMTrie, KeySize: 24},
 				Addresses: []AddressField{{Offset: 8, Size: 16, Family: &FamilyField{7, 1, 2}, Role: RoleOwner}}, PrefixLength: &PrefixLengthField{0, 32},
 			}}
@@ -522,6 +530,7 @@ func TestMapWithABusyWriter(t *testing.T) {
 	for _, kind := range []ebpf.MapType{ebpf.Hash, ebpf.LPMTrie} {
 		for _, batches := range []bool{true, false} {
 			t.Run(fmt.Sprint(kind, batches), func(t *testing.T) {
+				setBatches(t, batches)
 				pin := filepath.Join(newPins(t), "m")
 				m := newMap(t, pin, ebpf.MapSpec{Type: kind, KeySize: 12, ValueSize: 4, MaxEntries: 20000})
 				key := func(c, d byte) []byte {
@@ -535,7 +544,7 @@ func TestMapWithABusyWriter(t *testing.T) {
 				if kind == ebpf.LPMTrie {
 					layout.PrefixLength = &PrefixLengthField{0, 0}
 				}
-				maps := &BPFMaps{Pin: pin, Layout: layout, withoutBatches: !batches}
+				maps := &BPFMaps{Pin: pin, Layout: layout}
 				stop, stopped := make(chan struct{}), make(chan error, 1)
 				go func() {
 					for i := 0; ; i++ {

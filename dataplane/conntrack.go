@@ -16,9 +16,6 @@ const ConntrackTarget = "conntrack"
 
 // Numbers of the kernel's messages about connections: linux/netfilter/nfnetlink_conntrack.h.
 const (
-	conntrackGet    = 1 // commands
-	conntrackDelete = 2
-
 	ctaTupleOrig  = 1 // of a connection
 	ctaTupleReply = 2
 	ctaID         = 12

@@ -13,8 +13,8 @@ import (
 const (
 	// conntrackSubsystem is NFNL_SUBSYS_CTNETLINK of linux/netfilter/nfnetlink.h.
 	conntrackSubsystem = 1
-	// conntrackStats is the command that asks for the table's size.
-	conntrackStats = 5
+	// The commands: for a list, for a deletion, for the table's size.
+	conntrackGet, conntrackDelete, conntrackStats = 1, 2, 5
 	// flowsAtOnce is how many deletions are sent before their answers are read: these must fit into the socket's buffer.
 	flowsAtOnce = 100
 	// timestampFile turns the keeping of connections' starts on, in this network namespace.

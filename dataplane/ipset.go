@@ -24,10 +24,6 @@ type IPSets struct {
 const (
 	ipsetProtocol = 6 // the oldest that kernels still speak
 
-	ipsetCmdList = 7
-	ipsetCmdAdd  = 9
-	ipsetCmdDel  = 10
-
 	ipsetAttrProtocol = 1 // of a message
 	ipsetAttrSetName  = 2
 	ipsetAttrTypeName = 3
@@ -55,8 +51,6 @@ const (
 
 	ipsetFlagListHeader = 1 << 2 // of a list request
 	ipsetFlagNoMatch    = 1 << 2 // of an entry
-
-	ipsetErrExist = 4103 // the entry is not there, or is there already
 
 	attrNested = 0x8000 // NLA_F_NESTED
 	attrNet    = 0x4000 // NLA_F_NET_BYTEORDER
@@ -323,11 +317,6 @@ func request(set string) []byte {
 	return b
 }
 
-// headersRequest asks for the headers of all sets.
-func headersRequest() []byte {
-	return appendAttr(request(""), ipsetAttrFlags|attrNet, binary.BigEndian.AppendUint32(nil, ipsetFlagListHeader))
-}
-
 // entriesRequest adds or deletes entries of a set, given by their attributes. They are numbered from first, so that the kernel can say at which it
 // stopped.
 func entriesRequest(set string, entries [][]byte, first int) []byte {
@@ -358,12 +347,4 @@ func stoppedAt(message []byte) (int, bool) {
 		b = rest
 	}
 	return 0, false
-}
-
-// ipsetErrors are the kernel's own error numbers for ipsets that a removal can meet.
-var ipsetErrors = map[int]string{
-	4097: "the kernel does not understand the request", 4098: "the kernel does not know this type of set", 4100: "the set is in use",
-	4102: "the set's type does not fit", ipsetErrExist: "the entry is not there", 4104: "the prefix length does not fit", 4106: "the address family does not fit",
-	4107: "the set has no timeouts", 4109: "an IPv4 address is missing", 4110: "an IPv6 address is missing", 4111: "the set has no counters", 4112: "the set has no comments",
-	4352: "the set is full",
 }

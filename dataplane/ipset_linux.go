@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +15,19 @@ const (
 	entriesAtOnce = 500
 	// ipsetSubsystem is NFNL_SUBSYS_IPSET of linux/netfilter/nfnetlink.h.
 	ipsetSubsystem = 6
+	// The commands (linux/netfilter/ipset/ip_set.h).
+	ipsetCmdList, ipsetCmdAdd, ipsetCmdDel = 7, 9, 10
+	// ipsetErrExist says that the entry is not there, or is there already.
+	ipsetErrExist = 4103
 )
+
+// ipsetErrors are the kernel's own error numbers for ipsets that a removal can meet.
+var ipsetErrors = map[int]string{
+	4097: "the kernel does not understand the request", 4098: "the kernel does not know this type of set", 4100: "the set is in use",
+	4102: "the set's type does not fit", ipsetErrExist: "the entry is not there", 4104: "the prefix length does not fit", 4106: "the address family does not fit",
+	4107: "the set has no timeouts", 4109: "an IPv4 address is missing", 4110: "an IPv6 address is missing", 4111: "the set has no counters", 4112: "the set has no comments",
+	4352: "the set is full",
+}
 
 // Read reads the sets.
 func (s *IPSets) Read(ctx context.Context, wanted *Addresses, found func(Entry)) error {
@@ -64,6 +77,11 @@ func (s *IPSets) explain(what string, err error) *TableError {
 		return &TableError{StateNotInstalled, what + ": this kernel has no ipsets (" + err.Error() + "); is the module ip_set there?"}
 	}
 	return &TableError{StateUnavailable, fmt.Sprintf("%s: %v; it is tried again later", what, err)}
+}
+
+// headersRequest asks for the headers of all sets.
+func headersRequest() []byte {
+	return appendAttr(request(""), ipsetAttrFlags|attrNet, binary.BigEndian.AppendUint32(nil, ipsetFlagListHeader))
 }
 
 // Remove deletes entries, and takes the kernel's word for what it deleted. Where an entry of the same name may have become a nomatch, the set is read

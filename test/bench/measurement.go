@@ -65,11 +65,6 @@ func (s *session) compare(name, unit string, values samples, what string, beside
 	s.figures = append(s.figures, figure{name: name, unit: unit, values: values, beside: &contrast{what, beside}})
 }
 
-// goal is compare with a goal for the ratio.
-func (s *session) goal(name, unit string, values samples, what string, beside samples, atMost float64) {
-	s.figures = append(s.figures, figure{name: name, unit: unit, values: values, beside: &contrast{what, beside}, atMost: atMost})
-}
-
 // addRequests gives the session a figure for each class of requests.
 func (s *session) addRequests(name string, runs []measurement) {
 	for _, class := range classes(runs) {

@@ -349,3 +349,8 @@ func arrays(memory []byte, size int) any {
 	array := reflect.ArrayOf(n, reflect.ArrayOf(size, reflect.TypeFor[byte]()))
 	return reflect.NewAt(array, unsafe.Pointer(unsafe.SliceData(memory))).Elem().Slice(0, n).Interface()
 }
+
+// goal is compare with a goal for the ratio.
+func (s *session) goal(name, unit string, values samples, what string, beside samples, atMost float64) {
+	s.figures = append(s.figures, figure{name: name, unit: unit, values: values, beside: &contrast{what, beside}, atMost: atMost})
+}
