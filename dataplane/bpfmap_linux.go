@@ -255,6 +255,9 @@ var errDisturbed = errors.New("it changed so much meanwhile that it could not be
 func (b *BPFMaps) scan(ctx context.Context, m *ebpf.Map, pin string, wanted *Addresses, found func(Entry)) error {
 	tell := func(do func(Entry)) func(key, value []byte) {
 		return func(key, value []byte) {
+			if !b.Layout.mayHold(key, wanted) {
+				return
+			}
 			if a, role, is := b.Layout.find(key, wanted); is {
 				do(b.Layout.entry(pin, a, role, key, value))
 			}
@@ -387,7 +390,8 @@ func (b *BPFMaps) remove(m *ebpf.Map, e *Entry) Outcome {
 		return deleted(e, err)
 	}
 	if err := m.Update(e.Key, value, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-		return Outcome{Failed, fmt.Errorf("map %s: entry %s was changed to value %x in the moment of its removal, and could not be put back: %w", e.Table, e.Text, value, err)}
+		// Not Failed: the value that was read must not be put back in place of the newer one.
+		return Outcome{WasChanged, fmt.Errorf("map %s: entry %s was changed to value %x in the moment of its removal, and could not be put back: %w", e.Table, e.Text, value, err)}
 	}
 	return Outcome{Result: WasChanged}
 }

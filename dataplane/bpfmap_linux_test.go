@@ -262,6 +262,7 @@ func TestMapStates(t *testing.T) {
 		{"a map of maps", pin("map-in-map"), anyType, 0, StateInvalid, "its type is HashOfMaps"},
 		{"a trie without a prefix length", pin("trie"), anyType, 0, StateInvalid, "no prefixLength is given"},
 		{"a layout that does not fit", pin("good-1"), Layout{Addresses: []AddressField{{Offset: 1, Size: 4, Role: RoleOwner}}}, 0, StateInvalid, "offset 1 with 4 bytes"},
+		{"a family in 4 bytes", pin("good-1"), Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Family: &FamilyField{3, 1, 2}, Role: RoleOwner}}}, 0, StateInvalid, "cannot have a family"},
 		{"frozen", pin("frozen"), plain, 1, StateForbidden, "is frozen"},
 		{"one of several", pin("[gk]*"), plain, 1, StateInvalid, "its key size is 8"},
 	} {

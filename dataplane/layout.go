@@ -131,6 +131,25 @@ func (l *Layout) fits(keySize, valueSize int) error {
 	return nil
 }
 
+// mayHold is a quick look before find, of which a scan of a large map needs millions: false where no wanted address ends as one of the key's does.
+// The layout must fit.
+func (l *Layout) mayHold(key []byte, wanted *Addresses) bool {
+	if wanted == nil {
+		return true
+	}
+	for i := range l.Addresses {
+		f := &l.Addresses[i]
+		last := f.Offset + f.Size - 2 // also of IPv4 in IPv6
+		if wanted.mayEnd(key[last], key[last+1]) {
+			return true
+		}
+		if f.Family != nil && wanted.mayEnd(key[f.Offset+2], key[f.Offset+3]) { // IPv4 in the first 4 bytes
+			return true
+		}
+	}
+	return false
+}
+
 // find returns the first wanted address that a key holds, its owner's before others'. Keys of networks hold none. The layout must fit.
 func (l *Layout) find(key []byte, wanted *Addresses) (a netip.Addr, role Role, found bool) {
 	for i := range l.Addresses {

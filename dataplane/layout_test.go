@@ -50,6 +50,7 @@ func TestLayoutFind(t *testing.T) {
 		{"host entry of IPv4 in IPv6", trie(owner(4, 16)), prefix(160) + "00000000000000000000ffff0a000001", "10.0.0.1 owner"},
 		{"network of IPv4 in IPv6", trie(owner(4, 16)), prefix(64) + "00000000000000000000ffff0a000001", ""},
 		{"the owner before the peer", Layout{Addresses: []AddressField{{0, 4, nil, RoleSource}, {4, 4, nil, RoleOwner}}}, "0a000001 0a000002", "10.0.0.2 owner"},
+		{"the first of two owners", Layout{Addresses: []AddressField{owner(0, 4), owner(4, 4)}}, "0a000001 0a000002", "10.0.0.1 owner"},
 		{"a peer only", Layout{Addresses: []AddressField{{0, 4, nil, RoleSource}, {4, 4, nil, RoleDestination}}}, "0a000001 0a000002", "10.0.0.1 source"},
 	} {
 		a, role, found := test.layout.find(unhex(t, test.key), nil)
@@ -126,7 +127,7 @@ func obvious(l *Layout, key []byte) (owners, others []string) {
 // A layout that fits never panics, and finds what the words say, whatever the bytes are.
 func FuzzLayout(f *testing.F) {
 	f.Add(0, 4, -1, 4, 16, 20, -1, 0, []byte("\x0a\x00\x00\x01\xfd\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x02"), []byte{1, 2, 3, 4})
-	f.Add(8, 16, 7, 8, 16, 7, 0, 32, []byte("\x40\x00\x00\x00\x00\x00\x00\x01\x0a\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte{1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add(8, 16, 7, 8, 16, 7, 0, 32, []byte("\x40\x00\x00\x00\x00\x00\x00\x01\x0a\x01\x02\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
 	f.Fuzz(func(t *testing.T, offset1, size1, family1, offset2, size2, family2, prefix, base int, key, value []byte) {
 		field := func(offset, size, family int, role Role) AddressField {
 			a := AddressField{Offset: offset, Size: size, Role: role}
@@ -157,8 +158,11 @@ func FuzzLayout(f *testing.F) {
 		if !found {
 			return
 		}
-		if b, _, again := l.find(key, NewAddresses(a)); !again || b != a {
-			t.Errorf("%s is not found when it is wanted", a)
+		for _, text := range want {
+			a, wanted := addr(text), addresses(text)
+			if b, _, again := l.find(key, wanted); !again || b != a || !l.mayHold(key, wanted) {
+				t.Errorf("%s is not found when it is wanted", a)
+			}
 		}
 		_ = l.entry("map", a, role, key, value)
 	})

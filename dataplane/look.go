@@ -148,7 +148,7 @@ func (a *answers) claim(address netip.Addr, releases []*Release) *Claim {
 
 // orOlder is the one of two claims whose pod started first, so far as that is known: what is older than that is neither's.
 func (c *Claim) orOlder(other *Claim) *Claim {
-	if c == nil || !c.Started.IsZero() && other.Started.Before(c.Started) { // zero is before all
+	if c == nil || other.Started.Before(c.Started) { // zero is before all
 		return other
 	}
 	return c

@@ -270,6 +270,10 @@ func (s *Scrubber) remove(ctx context.Context, l *look, t *Target, findings []Fi
 			f.Message += "; its writer removed it first"
 		case WasChanged:
 			f.Decision = Decision{Wait, Changed, "the entry was changed in the moment of its removal, and stays"}
+			if outcome.Err != nil {
+				f.Message = outcome.Err.Error()
+				s.Log.Error("a newer entry was lost", zap.String("target", t.Name), zap.Error(outcome.Err))
+			}
 		case Failed:
 			f.Decision = Decision{Keep, Unconfirmed, "not removed: " + outcome.Err.Error()}
 			removed = append(removed, f) // as far as anybody knows; one that is there still is not put back twice

@@ -170,6 +170,19 @@ func TestScrubSandboxLostOfTwo(t *testing.T) {
 	})
 }
 
+// In a table of the whole cluster the pod itself, which the API server finds by its address, does not keep its entries either.
+func TestScrubSandboxLostInCluster(t *testing.T) {
+	onScene(t, "t cluster scrub", func(s *scene) {
+		s.tables["t"].put("10.0.0.1", "10.0.0.2")
+		s.see("A run sandboxlost 10.0.0.1", "B run sandboxlost 10.0.0.2")
+		s.there("X run sandboxlost 10.0.0.2")
+		s.wait(10 * time.Second)
+		s.said("t", "10.0.0.1", "Remove SandboxLost, removed")
+		s.said("t", "10.0.0.2", "Keep UsedElsewhere")
+		s.holds("t", "10.0.0.2")
+	})
+}
+
 // A limit of addresses, not of entries, and those that are due the longest first, a second between passes, so that somebody may stop it.
 func TestScrubInBatches(t *testing.T) {
 	onScene(t, "", func(s *scene) {
@@ -413,12 +426,13 @@ func TestScrubGoes(t *testing.T) {
 		with   func(*scene)
 		reason string
 	}{
-		"a pod that has ended had the address":                   {"t", func(s *scene) { s.inAPI("B succeeded note=10.0.0.1 10.0.0.1") }, "AddressLost"},
-		"a pod with the node's network shows it":                 {"t", func(s *scene) { s.inAPI("B host run 10.0.0.1") }, "AddressLost"},
-		"a pod of another node has it, in a table of this node":  {"t", func(s *scene) { s.there("X run 10.0.0.1") }, "AddressLost"},
-		"a pod of another node had it":                           {"t cluster", func(s *scene) { s.there("X failed 10.0.0.1") }, "AddressLost"},
-		"the interface of the entry is gone":                     {"t", func(s *scene) { s.tables["t"].add(withInterface(9)) }, "AddressLost"},
-		"another has it, and the interface of the entry is gone": {"t", func(s *scene) { s.tables["t"].add(withInterface(9)); s.inAPI("B run 10.0.0.1") }, "InterfaceGone"},
+		"a pod that has ended had the address":                                    {"t", func(s *scene) { s.inAPI("B succeeded note=10.0.0.1 10.0.0.1") }, "AddressLost"},
+		"a pod with the node's network shows it":                                  {"t", func(s *scene) { s.inAPI("B host run 10.0.0.1") }, "AddressLost"},
+		"a pod of another node has it, in a table of this node":                   {"t", func(s *scene) { s.there("X run 10.0.0.1") }, "AddressLost"},
+		"nobody has it, and what is removed goes into no log that could be asked": {"t", func(s *scene) { s.Recorded = nil }, "AddressLost"},
+		"a pod of another node had it":                                            {"t cluster", func(s *scene) { s.there("X failed 10.0.0.1") }, "AddressLost"},
+		"the interface of the entry is gone":                                      {"t", func(s *scene) { s.tables["t"].add(withInterface(9)) }, "AddressLost"},
+		"another has it, and the interface of the entry is gone":                  {"t", func(s *scene) { s.tables["t"].add(withInterface(9)); s.inAPI("B run 10.0.0.1") }, "InterfaceGone"},
 		"an annotation has it, and the interface of the entry is gone": {"t", func(s *scene) {
 			s.tables["t"].add(withInterface(9))
 			s.inAPI("B run note=10.0.0.1")
@@ -716,6 +730,7 @@ func TestScrubConnections(t *testing.T) {
 		"the start of the other is not known":           {-time.Hour, true, func(s *scene) { s.inAPI("B run 10.0.0.1", "C run started=0s 10.0.0.1") }, "Keep PodHasAddress"},
 		"the pod is ending":                             {-time.Hour, true, func(s *scene) { s.inAPI("A run terminating") }, "Keep Terminating"},
 		"the pod is ending, and it is no TCP":           {-time.Hour, false, func(s *scene) { s.inAPI("A run terminating") }, "Remove AddressLost, removed"},
+		"the pod was ending, and has ended":             {-time.Hour, true, func(s *scene) { s.inAPI("A failed terminating") }, "Remove AddressLost, removed"},
 		"another pod is ending":                         {-time.Hour, true, func(s *scene) { s.inAPI("Z run terminating") }, "Remove AddressLost, removed"},
 		"older than one of another node, not the other": {-time.Hour, true, func(s *scene) { s.there("X run started=0s 10.0.0.1"); s.there("Y run started=-2h 10.0.0.1") }, "Keep UsedElsewhere"},
 		"older than those of another node":              {-3 * time.Hour, true, func(s *scene) { s.there("X run started=0s 10.0.0.1"); s.there("Y run started=-2h 10.0.0.1") }, "Remove OlderThanPod, removed"},
@@ -998,6 +1013,18 @@ func TestScrubStops(t *testing.T) {
 		s.holds("u", "10.0.0.1")
 		s.end()
 
+		s.start()
+		s.tables["t"].put("10.0.0.1")
+		s.Saw(podOfWords("A", []string{"run"}))
+		s.Synced()
+		s.configure()
+		s.tables["t"].removing = func(ctx context.Context) error { s.stop(); return ctx.Err() }
+		s.tables["t"].removed = nil
+		s.wait(10 * time.Second)
+		s.holds("t", "") // a removal that was begun is known to its end
+		s.holds("u", "10.0.0.1")
+		s.end()
+
 		s.start() // the rest, by the next agent
 		s.Saw(podOfWords("A", []string{"run"}))
 		s.Synced()
@@ -1181,6 +1208,21 @@ func TestScrubWritesItsJournal(t *testing.T) {
 		s.end()
 		if names := journalFiles(t, s.dir); len(names) != 0 {
 			t.Errorf("written without need: %v", names)
+		}
+	})
+}
+
+// What could not be written is written at the end, if it can be then.
+func TestScrubWritesItsJournalAtTheEnd(t *testing.T) {
+	onScene(t, "", func(s *scene) {
+		s.wait(time.Minute)
+		check(t, os.Mkdir(filepath.Join(s.dir, "journal.new"), 0o700))
+		s.see("A run 10.0.0.1")
+		s.wait(time.Second)
+		check(t, os.Remove(filepath.Join(s.dir, "journal.new")))
+		s.end()
+		if j, err := JournalDir(s.dir).Load(); err != nil || len(j.Pods) != 1 {
+			t.Errorf("%v, %+v", err, j)
 		}
 	})
 }

@@ -54,7 +54,7 @@ type Connection struct {
 // An Outcome is what became of the removal of an entry.
 type Outcome struct {
 	Result Result
-	Err    error // for Failed
+	Err    error // for Failed; for WasChanged where the newer entry was lost
 }
 
 // A Result is a way for the removal of an entry to end.
@@ -123,6 +123,12 @@ func (s *Addresses) add(a netip.Addr) {
 func end(a, b byte) (word int, bit uint64) {
 	n := int(a)<<8 | int(b)
 	return n / 64, 1 << (n % 64)
+}
+
+// mayEnd tells whether an address in the set may end with those two bytes.
+func (s *Addresses) mayEnd(a, b byte) bool {
+	word, bit := end(a, b)
+	return s.ends[word]&bit != 0
 }
 
 // Has tells whether the set has the address.
