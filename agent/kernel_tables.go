@@ -8,7 +8,7 @@ import (
 
 // table is the ipsets of a configuration that was validated.
 func (c *IPSetConfig) table() dataplane.Table {
-	return &dataplane.IPSets{Target: c.Name, Match: regexp.MustCompile(c.Match), Types: c.Types, MaxElemNot: c.MaxElemNot}
+	return &dataplane.IPSets{Match: regexp.MustCompile(c.Match), Types: c.Types, MaxElemNot: c.MaxElemNot}
 }
 
 // table is the BPF maps of a configuration that was validated.
@@ -36,5 +36,5 @@ func (c *BPFMapConfig) table() dataplane.Table {
 	if c.OwnerInterface != nil {
 		l.OwnerInterface = &dataplane.InterfaceField{Offset: c.OwnerInterface.Offset}
 	}
-	return &dataplane.BPFMaps{Target: c.Name, Pin: c.Pin, Layout: l}
+	return &dataplane.BPFMaps{Pin: c.Pin, Layout: l}
 }

@@ -53,7 +53,7 @@ func TestKernelTables(t *testing.T) {
     scope: node
 `)
 	sets := c.Kernel.IPSets[0].table().(*dataplane.IPSets)
-	compare(t, fmt.Sprint(sets.Target, sets.Match, sets.Types, sets.MaxElemNot), "sets^x [hash:ip hash:net] 7")
+	compare(t, fmt.Sprint(sets.Match, sets.Types, sets.MaxElemNot), "^x [hash:ip hash:net] 7")
 	maps := c.Kernel.BPFMaps[0].table().(*dataplane.BPFMaps)
 	compare(t, maps.Layout, dataplane.Layout{
 		Expect:       dataplane.Expect{Type: dataplane.MapLPMTrie, KeySize: 24, ValueSize: 12, Name: "n"},
@@ -64,5 +64,5 @@ func TestKernelTables(t *testing.T) {
 		},
 		OwnerInterface: &dataplane.InterfaceField{Offset: 4},
 	})
-	compare(t, maps.Target+maps.Pin, "maps/x/*")
+	compare(t, maps.Pin, "/x/*")
 }

@@ -110,7 +110,7 @@ func TestHashMap(t *testing.T) {
 				put(t, m, lxcKey("fd00::1", 2), value)
 				put(t, m, lxcKey("10.0.0.1", 9), value)                                      // no family that is known
 				put(t, m, append(lxcKey("10.0.0.1", 1)[:12], 1, 0, 0, 0, 1, 0, 0, 0), value) // more than an address
-				maps := &BPFMaps{Target: "t", Pin: pin, Layout: lxc}
+				maps := &BPFMaps{Pin: pin, Layout: lxc}
 				if kind == ebpf.LRUHash {
 					maps.Layout.Expect.Type = MapLRUHash
 				}

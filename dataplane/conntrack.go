@@ -51,11 +51,7 @@ type flow struct {
 
 // parseFlow reads a message without its netlink headers, without copying. name is only filled in when it is asked for.
 func parseFlow(b []byte, withName bool) (f flow, err error) {
-	for len(b) > 0 {
-		kind, value, rest, err := nextAttr(b)
-		if err != nil {
-			return f, err
-		}
+	err = eachAttr(b, func(kind uint16, value, whole []byte) (err error) {
 		switch kind {
 		case ctaTupleOrig:
 			err = f.original.parse(value)
@@ -64,107 +60,72 @@ func parseFlow(b []byte, withName bool) (f flow, err error) {
 		case ctaTimestamp:
 			f.started, err = parseStart(value)
 		}
-		if err != nil {
-			return f, err
-		}
 		if withName && (kind == ctaTupleOrig || kind == ctaID || kind == ctaZone) {
-			f.name = append(f.name, b[:len(b)-len(rest)]...)
+			f.name = append(f.name, whole...)
 		}
-		b = rest
+		return err
+	})
+	if err == nil && (f.original.source == nil || f.reply.source == nil) {
+		err = errMalformed
 	}
-	if f.original.source == nil || f.reply.source == nil {
-		return f, errMalformed
-	}
-	return f, nil
+	return f, err
 }
 
 func (t *tuple) parse(b []byte) error {
-	for len(b) > 0 {
-		kind, value, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
+	err := eachAttr(b, func(kind uint16, value, _ []byte) error {
 		switch kind {
 		case ctaTupleIP:
-			err = t.parseAddresses(value)
+			return eachAttr(value, t.parseAddress)
 		case ctaTupleProto:
-			err = t.parseProtocol(value)
+			return eachAttr(value, t.parseProtocol)
 		}
-		if err != nil {
-			return err
-		}
-		b = rest
+		return nil
+	})
+	if err == nil && (t.source == nil || len(t.source) != len(t.destination)) {
+		err = errMalformed
 	}
-	if t.source == nil || len(t.source) != len(t.destination) {
-		return errMalformed
-	}
-	return nil
+	return err
 }
 
-func (t *tuple) parseAddresses(b []byte) error {
-	for len(b) > 0 {
-		kind, value, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch kind {
-		case ctaV4Source:
-			t.source, err = sized(value, size4)
-		case ctaV4Destination:
-			t.destination, err = sized(value, size4)
-		case ctaV6Source:
-			t.source, err = sized(value, size16)
-		case ctaV6Destination:
-			t.destination, err = sized(value, size16)
-		}
-		if err != nil {
-			return err
-		}
-		b = rest
+func (t *tuple) parseAddress(kind uint16, value, _ []byte) (err error) {
+	switch kind {
+	case ctaV4Source:
+		t.source, err = sized(value, size4)
+	case ctaV4Destination:
+		t.destination, err = sized(value, size4)
+	case ctaV6Source:
+		t.source, err = sized(value, size16)
+	case ctaV6Destination:
+		t.destination, err = sized(value, size16)
 	}
-	return nil
+	return err
 }
 
-func (t *tuple) parseProtocol(b []byte) error {
-	for len(b) > 0 {
-		kind, value, rest, err := nextAttr(b)
-		if err != nil {
-			return err
+func (t *tuple) parseProtocol(kind uint16, value, _ []byte) (err error) {
+	switch kind {
+	case ctaProtoNumber:
+		if value, err = sized(value, 1); err == nil {
+			t.protocol = value[0]
 		}
-		switch kind {
-		case ctaProtoNumber:
-			if value, err = sized(value, 1); err == nil {
-				t.protocol = value[0]
-			}
-		case ctaSourcePort:
-			t.sourcePort, err = sized(value, 2)
-		case ctaDestinationPort:
-			t.destinationPort, err = sized(value, 2)
-		}
-		if err != nil {
-			return err
-		}
-		b = rest
+	case ctaSourcePort:
+		t.sourcePort, err = sized(value, 2)
+	case ctaDestinationPort:
+		t.destinationPort, err = sized(value, 2)
 	}
-	return nil
+	return err
 }
 
 // parseStart reads when a connection began, in nanoseconds since 1970.
-func parseStart(b []byte) (time.Time, error) {
-	for len(b) > 0 {
-		kind, value, rest, err := nextAttr(b)
-		if err != nil {
-			return time.Time{}, err
-		}
+func parseStart(b []byte) (start time.Time, err error) {
+	err = eachAttr(b, func(kind uint16, value, _ []byte) (err error) {
 		if kind == ctaTimestampStart {
-			if value, err = sized(value, 8); err != nil {
-				return time.Time{}, err
+			if value, err = sized(value, 8); err == nil {
+				start = time.Unix(0, int64(binary.BigEndian.Uint64(value)))
 			}
-			return time.Unix(0, int64(binary.BigEndian.Uint64(value))), nil
 		}
-		b = rest
-	}
-	return time.Time{}, nil
+		return err
+	})
+	return start, err
 }
 
 // endOf is the wanted address at one of the connection's two ends: the one that opened it, or the one that answers.

@@ -72,15 +72,8 @@ func (c *netfilterConn) ask(ctx context.Context, kind uint16, body []byte) error
 	})
 }
 
-// explainConntrack turns an error into what an operator can do about it.
 func explainConntrack(what string, err error) *TableError {
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return &TableError{StateForbidden, what + ": the kernel does not allow it; the agent needs the capability CAP_NET_ADMIN"}
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
-		return &TableError{StateNotInstalled, what + ": this kernel cannot tell of them (" + err.Error() + "); is the module nf_conntrack_netlink there?"}
-	}
-	return &TableError{StateUnavailable, fmt.Sprintf("%s: %v; it is tried again later", what, err)}
+	return explainNetlink(what, "this kernel cannot tell of them (%v); is the module nf_conntrack_netlink there?", err)
 }
 
 // Remove deletes connections by their kernel's numbers: one that has ended, and was opened again, is another.

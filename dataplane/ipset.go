@@ -12,8 +12,7 @@ import (
 
 // IPSets are the ipsets whose name a regular expression matches. The pod's address is the first one of an entry.
 type IPSets struct {
-	Target string // its name, for messages
-	Match  *regexp.Regexp
+	Match *regexp.Regexp
 	// Types are the set types that are looked at, of ipsetTypes; sets of others are left alone, as are sets of networks (netmask, bitmask).
 	Types []string
 	// MaxElemNot leaves sets with this maxelem alone; 0: none.
@@ -75,6 +74,21 @@ func nextAttr(b []byte) (kind uint16, value, rest []byte, err error) {
 	return binary.NativeEndian.Uint16(b[2:]) & attrType, b[4:size], b[min(len(b), (size+3)&^3):], nil
 }
 
+// eachAttr calls do for each attribute in b: its type, its value, and all its bytes.
+func eachAttr(b []byte, do func(kind uint16, value, whole []byte) error) error {
+	for len(b) > 0 {
+		kind, value, rest, err := nextAttr(b)
+		if err == nil {
+			err = do(kind, value, b[:len(b)-len(rest)])
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}
+
 // appendAttr adds an attribute. kind has its flags.
 func appendAttr(b []byte, kind uint16, value []byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, uint16(4+len(value)))
@@ -93,38 +107,27 @@ type setMessage struct {
 
 // parseSetMessage reads a message without its netlink headers.
 func parseSetMessage(b []byte) (m setMessage, err error) {
-	for len(b) > 0 {
-		var kind uint16
-		var value []byte
-		if kind, value, b, err = nextAttr(b); err != nil {
-			return m, err
-		}
+	err = eachAttr(b, func(kind uint16, value, _ []byte) error {
 		switch kind {
 		case ipsetAttrSetName:
 			m.name = cString(value)
 		case ipsetAttrTypeName:
 			m.kind = cString(value)
 		case ipsetAttrData:
-			err = m.parseHeader(value)
+			return m.parseHeader(value)
 		case ipsetAttrADT:
 			m.entries = value
 		}
-		if err != nil {
-			return m, err
-		}
+		return nil
+	})
+	if err == nil && m.name == "" {
+		err = errMalformed
 	}
-	if m.name == "" {
-		return m, errMalformed
-	}
-	return m, nil
+	return m, err
 }
 
 func (m *setMessage) parseHeader(b []byte) error {
-	for len(b) > 0 {
-		kind, value, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
+	return eachAttr(b, func(kind uint16, value, _ []byte) error {
 		switch kind {
 		case ipsetAttrMaxElem:
 			if len(value) < 4 {
@@ -134,9 +137,8 @@ func (m *setMessage) parseHeader(b []byte) error {
 		case ipsetAttrNetmask, ipsetAttrBitmask:
 			m.masked = true
 		}
-		b = rest
-	}
-	return nil
+		return nil
+	})
 }
 
 func cString(b []byte) string {
@@ -146,19 +148,12 @@ func cString(b []byte) string {
 
 // eachEntry calls do for each entry in a message's entries.
 func eachEntry(entries []byte, do func(data []byte) error) error {
-	for len(entries) > 0 {
-		kind, data, rest, err := nextAttr(entries)
-		if err != nil {
-			return err
+	return eachAttr(entries, func(kind uint16, data, _ []byte) error {
+		if kind != ipsetAttrData {
+			return nil
 		}
-		if kind == ipsetAttrData {
-			if err := do(data); err != nil {
-				return err
-			}
-		}
-		entries = rest
-	}
-	return nil
+		return do(data)
+	})
 }
 
 // A member is an entry as the kernel lists it. What is absent is nil.
@@ -171,12 +166,7 @@ type member struct {
 
 // parseMember reads an entry, without copying.
 func parseMember(data []byte) (m member, err error) {
-	for len(data) > 0 {
-		var kind uint16
-		var value []byte
-		if kind, value, data, err = nextAttr(data); err != nil {
-			return m, err
-		}
+	err = eachAttr(data, func(kind uint16, value, _ []byte) (err error) {
 		switch kind {
 		case ipsetAttrIP:
 			m.ip, err = parseIP(value)
@@ -193,14 +183,12 @@ func parseMember(data []byte) (m member, err error) {
 				m.flags = binary.BigEndian.Uint32(value)
 			}
 		}
-		if err != nil {
-			return m, err
-		}
+		return err
+	})
+	if err == nil && m.ip == nil {
+		err = errMalformed
 	}
-	if m.ip == nil {
-		return m, errMalformed
-	}
-	return m, nil
+	return m, err
 }
 
 func sized(value []byte, size int) ([]byte, error) {
@@ -285,12 +273,8 @@ func (m *member) portText(ipv6 bool) string {
 
 // parts splits an entry's attributes: key is those that name it, value those that are kept beside it.
 func parts(data []byte) (key, value []byte) {
-	for len(data) > 0 {
-		kind, _, rest, err := nextAttr(data)
-		if err != nil {
-			return key, value // parseMember has read it before
-		}
-		switch whole := data[:len(data)-len(rest)]; {
+	_ = eachAttr(data, func(kind uint16, _, whole []byte) error { // no error: parseMember has read it before
+		switch {
 		case kind == ipsetAttrLineNo, kind == ipsetAttrPad, kind == ipsetAttrFlagsOf:
 		case kind == ipsetAttrTimeout, kind >= ipsetAttrBytes:
 			value = append(value, whole...)
@@ -302,8 +286,8 @@ func parts(data []byte) (key, value []byte) {
 		default:
 			key = append(key, whole...)
 		}
-		data = rest
-	}
+		return nil
+	})
 	return key, value
 }
 

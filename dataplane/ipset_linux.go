@@ -33,12 +33,12 @@ var ipsetErrors = map[int]string{
 func (s *IPSets) Read(ctx context.Context, wanted *Addresses, found func(Entry)) error {
 	c, err := dialIPSet()
 	if err != nil {
-		return s.explain("list the ipsets", err)
+		return explainIPSet("list the ipsets", err)
 	}
 	defer c.Close()
 	sets, err := s.sets(ctx, c)
 	if err != nil {
-		return s.explain("list the ipsets", err)
+		return explainIPSet("list the ipsets", err)
 	}
 	if len(sets) == 0 {
 		return &TableError{StateNotInstalled, fmt.Sprintf("no ipset matches %q with one of the types %v; its writer may not run here", s.Match, s.Types)}
@@ -49,7 +49,7 @@ func (s *IPSets) Read(ctx context.Context, wanted *Addresses, found func(Entry))
 	var problems []*TableError
 	for _, set := range sets {
 		if err := c.read(ctx, set, wanted, found); err != nil {
-			problems = append(problems, s.explain("read ipset "+set, err))
+			problems = append(problems, explainIPSet("read ipset "+set, err))
 		}
 	}
 	return joined(problems)
@@ -67,16 +67,8 @@ func (s *IPSets) sets(ctx context.Context, c *ipsetConn) ([]string, error) {
 	return names, err
 }
 
-// explain turns an error into what an operator can do about it.
-func (s *IPSets) explain(what string, err error) *TableError {
-	var errno unix.Errno
-	switch errors.As(err, &errno); {
-	case errno == unix.EPERM:
-		return &TableError{StateForbidden, what + ": the kernel does not allow it; the agent needs the capability CAP_NET_ADMIN"}
-	case errno == unix.EINVAL, errno == unix.EOPNOTSUPP, errno == unix.EPROTONOSUPPORT:
-		return &TableError{StateNotInstalled, what + ": this kernel has no ipsets (" + err.Error() + "); is the module ip_set there?"}
-	}
-	return &TableError{StateUnavailable, fmt.Sprintf("%s: %v; it is tried again later", what, err)}
+func explainIPSet(what string, err error) *TableError {
+	return explainNetlink(what, "this kernel has no ipsets (%v); is the module ip_set there?", err)
 }
 
 // headersRequest asks for the headers of all sets.
@@ -91,7 +83,7 @@ func (s *IPSets) Remove(ctx context.Context, entries []Entry) []Outcome {
 	c, err := dialIPSet()
 	if err != nil {
 		for i := range outcomes {
-			outcomes[i] = Outcome{Failed, s.explain("delete entries of ipsets", err)}
+			outcomes[i] = Outcome{Failed, explainIPSet("delete entries of ipsets", err)}
 		}
 		return outcomes
 	}
@@ -110,7 +102,7 @@ func (s *IPSets) removeFrom(ctx context.Context, c *ipsetConn, set string, entri
 	indexes, err := c.unchanged(ctx, set, entries, indexes, outcomes)
 	if err != nil {
 		for _, i := range indexes {
-			outcomes[i] = Outcome{Failed, s.explain("read ipset "+set+" again", err)}
+			outcomes[i] = Outcome{Failed, explainIPSet("read ipset "+set+" again", err)}
 		}
 		return
 	}
@@ -139,7 +131,7 @@ func (s *IPSets) removeFrom(ctx context.Context, c *ipsetConn, set string, entri
 				}
 			default:
 				for _, i := range chunk {
-					outcomes[i] = Outcome{Failed, s.explain("delete "+entries[i].Text+" from ipset "+set, err)}
+					outcomes[i] = Outcome{Failed, explainIPSet("delete "+entries[i].Text+" from ipset "+set, err)}
 				}
 			}
 			chunk = nil
@@ -181,14 +173,14 @@ func mayBeNoMatch(key []byte) bool {
 func (s *IPSets) Restore(ctx context.Context, entries []Entry) error {
 	c, err := dialIPSet()
 	if err != nil {
-		return s.explain("put entries back into ipsets", err)
+		return explainIPSet("put entries back into ipsets", err)
 	}
 	defer c.Close()
 	var errs []error
 	for _, e := range entries {
 		_, err := c.change(ctx, ipsetCmdAdd, e.Table, [][]byte{slices.Concat(e.Key, e.Value)})
 		if errno := unix.Errno(0); err != nil && !(errors.As(err, &errno) && errno == ipsetErrExist) {
-			errs = append(errs, s.explain("put "+e.Text+" back into ipset "+e.Table, err))
+			errs = append(errs, explainIPSet("put "+e.Text+" back into ipset "+e.Table, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -18,7 +18,7 @@ import (
 var allIPSetTypes = []string{"hash:ip", "hash:net", "hash:ip,port", "hash:ip,port,ip", "hash:net,port"}
 
 func testSets(match string) *IPSets {
-	return &IPSets{Target: "test", Match: regexp.MustCompile(match), Types: allIPSetTypes}
+	return &IPSets{Match: regexp.MustCompile(match), Types: allIPSetTypes}
 }
 
 // numbers turn the few names that ipset takes from the system's lists into what is in the kernel.

@@ -37,6 +37,14 @@ type answers struct {
 	whyAddress map[netip.Addr]string // why there is none for an address
 }
 
+func byAddress(releases []*Release) map[netip.Addr][]*Release {
+	by := map[netip.Addr][]*Release{}
+	for _, r := range releases {
+		by[r.Address] = append(by[r.Address], r)
+	}
+	return by
+}
+
 // read reads all tables for the addresses; nil: all.
 func (l *look) read(ctx context.Context, targets []Target, wanted *Addresses) {
 	for _, t := range targets {
@@ -58,10 +66,39 @@ func (t *tableLook) state() (TableState, string) {
 	return StateUnavailable, t.err.Error()
 }
 
+// report is how the table fares, without findings.
+func (t *tableLook) report() TargetReport {
+	r := TargetReport{Target: t.target.Name}
+	r.State, r.Message = t.state()
+	return r
+}
+
 // complete tells whether the table holds what was found and nothing more.
 func (t *tableLook) complete() bool {
 	state, _ := t.state()
 	return state == StateOK || state == StateNotInstalled
+}
+
+// reports decides on each entry.
+func (l *look) reports() []TargetReport {
+	reports := make([]TargetReport, len(l.tables))
+	for i := range l.tables {
+		t := &l.tables[i]
+		reports[i] = t.report()
+		for _, e := range t.entries {
+			reports[i].Findings = append(reports[i].Findings, l.finding(&t.target, e))
+		}
+	}
+	return reports
+}
+
+func (l *look) finding(t *Target, e Entry) Finding {
+	decision, r := l.decide(t, e)
+	f := Finding{Entry: e, Decision: decision}
+	if r != nil {
+		f.Since, f.Pod = r.Since, r.Pod
+	}
+	return f
 }
 
 // decide gives the verdict on an entry: the most cautious one of those on all who have lost its address.
@@ -232,20 +269,11 @@ func askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip
 	return a
 }
 
+// askable tells whether the API server can be asked who has the address.
 func askable(releases []*Release) bool {
-	for _, r := range releases {
-		if !r.First {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(releases, func(r *Release) bool { return !r.First })
 }
 
 func inDoubtOf(releases []*Release, p *Pod) bool {
-	for _, r := range releases {
-		if r.inDoubt(p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(releases, func(r *Release) bool { return r.inDoubt(p) })
 }

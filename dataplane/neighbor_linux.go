@@ -52,13 +52,10 @@ func neighborEntry(n *netlink.Neigh) (Entry, bool) {
 }
 
 func explainNeighbors(what string, err error) *TableError {
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return &TableError{StateForbidden, what + ": the kernel does not allow it; the agent needs the capability CAP_NET_ADMIN"}
-	case errors.Is(err, netlink.ErrDumpInterrupted):
-		err = errInterrupted
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = errDisturbed
 	}
-	return &TableError{StateUnavailable, fmt.Sprintf("%s: %v; it is tried again later", what, err)}
+	return explainNetlink(what, "", err)
 }
 
 // Remove deletes neighbours that still have the same hardware address, and that nobody has made lasting.

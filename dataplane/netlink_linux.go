@@ -156,7 +156,17 @@ func (m *netlinkMessage) errno() unix.Errno {
 	return unix.Errno(-int32(binary.NativeEndian.Uint32(m.data)))
 }
 
-var errInterrupted = errors.New("it changed so much meanwhile that it could not be read to its end")
+// explainNetlink turns an error into what an operator can do about it. missing says, around the error, that this kernel cannot do it at all; empty where
+// each can.
+func explainNetlink(what, missing string, err error) *TableError {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return &TableError{StateForbidden, what + ": the kernel does not allow it; the agent needs the capability CAP_NET_ADMIN"}
+	case missing != "" && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT)):
+		return &TableError{StateNotInstalled, what + ": " + fmt.Sprintf(missing, err)}
+	}
+	return &TableError{StateUnavailable, fmt.Sprintf("%s: %v; it is tried again later", what, err)}
+}
 
 // dump asks for a list and calls each for each part of it, without its header of netfilter. After an error what each has heard proves nothing.
 func (c *netfilterConn) dump(ctx context.Context, kind uint16, body []byte, each func(family byte, attributes []byte) error) error {
@@ -191,7 +201,7 @@ func (c *netfilterConn) dump(ctx context.Context, kind uint16, body []byte, each
 	case failure != nil:
 		return failure
 	case interrupted:
-		return errInterrupted
+		return errDisturbed
 	}
 	return nil
 }

@@ -54,29 +54,6 @@ func Plan(ctx context.Context, targets []Target, journal Journal, pods *Snapshot
 	return l.reports()
 }
 
-// reports decides on each entry.
-func (l *look) reports() []TargetReport {
-	reports := make([]TargetReport, len(l.tables))
-	for i := range l.tables {
-		t := &l.tables[i]
-		reports[i].Target = t.target.Name
-		reports[i].State, reports[i].Message = t.state()
-		for _, e := range t.entries {
-			reports[i].Findings = append(reports[i].Findings, l.finding(&t.target, e))
-		}
-	}
-	return reports
-}
-
-func (l *look) finding(t *Target, e Entry) Finding {
-	decision, r := l.decide(t, e)
-	f := Finding{Entry: e, Decision: decision}
-	if r != nil {
-		f.Since, f.Pod = r.Since, r.Pod
-	}
-	return f
-}
-
 // Dump tells of each entry that the tables hold, and of who has its address: a pod, the node itself, the pod that lost it by the journal's word, or
 // nobody. It returns how each target fares, without findings.
 func Dump(ctx context.Context, targets []Target, journal Journal, pods *Snapshot, host HostState, found func(target string, e Entry, owner string)) []TargetReport {
@@ -108,9 +85,7 @@ func Dump(ctx context.Context, targets []Target, journal Journal, pods *Snapshot
 			}
 			found(t.Name, e, owner)
 		})
-		report := TargetReport{Target: t.Name}
-		report.State, report.Message = table.state()
-		reports = append(reports, report)
+		reports = append(reports, table.report())
 	}
 	return reports
 }

@@ -228,14 +228,6 @@ func (s *Scrubber) pass(ctx context.Context) {
 	s.Told(reports, s.Now().Sub(now))
 }
 
-func byAddress(releases []*Release) map[netip.Addr][]*Release {
-	by := map[netip.Addr][]*Release{}
-	for _, r := range releases {
-		by[r.Address] = append(by[r.Address], r)
-	}
-	return by
-}
-
 // remove removes the entries of a table whose verdict is Remove, asks once more who has their addresses, and puts back those that somebody has by
 // now: who took an address in that very moment may have found the old entry and relied on it.
 func (s *Scrubber) remove(ctx context.Context, l *look, t *Target, findings []Finding) {

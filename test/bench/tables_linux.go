@@ -58,7 +58,7 @@ func onOwnNetwork(do func() error) error {
 }
 
 func measureIPSets(ctx context.Context, s *session) error {
-	sets := &dataplane.IPSets{Target: "bench", Match: regexp.MustCompile("^bench$"), Types: []string{"hash:ip"}}
+	sets := &dataplane.IPSets{Match: regexp.MustCompile("^bench$"), Types: []string{"hash:ip"}}
 	var fill, del strings.Builder
 	fmt.Fprintf(&fill, "create bench hash:ip hashsize 65536 maxelem %d\n", 2*setEntries)
 	var going []netip.Addr
@@ -236,7 +236,7 @@ func (c *bpfCase) measure(ctx context.Context, s *session, pin string) error {
 		going = append(going, all[i*c.of*keySize:(i+1)*c.of*keySize]...)
 	}
 	wanted := dataplane.NewAddresses(lost...)
-	table := &dataplane.BPFMaps{Target: "bench", Pin: pin, Layout: c.layout}
+	table := &dataplane.BPFMaps{Pin: pin, Layout: c.layout}
 
 	var ours, bare, tool samples
 	for run := range s.runs + 1 { // the first one warms up
