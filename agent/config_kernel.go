@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"github.com/unstale/unstale/dataplane"
 	"github.com/unstale/unstale/status"
 )
 
@@ -65,17 +66,6 @@ func (c *KernelConfig) modes() []*status.Mode {
 	return append(modes, &c.Conntrack.Mode, &c.Neighbors.Mode, &c.HNS.Mode)
 }
 
-// Scope says whose addresses a table holds.
-type Scope string
-
-// Whose addresses a table holds.
-const (
-	// ScopeNode: those of this node's pods.
-	ScopeNode Scope = "node"
-	// ScopeCluster: those of any node's pods, so that an address must be free in the whole cluster.
-	ScopeCluster Scope = "cluster"
-)
-
 // OnSandboxLoss says what becomes of an address that is still in its pod's status while its sandbox is gone.
 type OnSandboxLoss string
 
@@ -98,7 +88,7 @@ type IPSetConfig struct {
 	// MaxElemNot leaves sets with this maxelem alone. 0: none.
 	MaxElemNot uint32 `json:"maxElemNot"`
 	// Scope is required.
-	Scope Scope `json:"scope"`
+	Scope dataplane.Scope `json:"scope"`
 	// OnSandboxLoss defaults to Report.
 	OnSandboxLoss OnSandboxLoss `json:"onSandboxLoss"`
 	// Mode defaults to KernelConfig.Mode; the more cautious of the two counts.
@@ -124,7 +114,7 @@ type BPFMapConfig struct {
 	// OwnerInterface is where the value holds the index of the pod's host interface.
 	OwnerInterface *OwnerInterfaceConfig `json:"ownerInterface,omitempty"`
 	// Scope is required.
-	Scope Scope `json:"scope"`
+	Scope dataplane.Scope `json:"scope"`
 	// OnSandboxLoss defaults to Report.
 	OnSandboxLoss OnSandboxLoss `json:"onSandboxLoss"`
 	// Mode defaults to KernelConfig.Mode; the more cautious of the two counts.
@@ -133,19 +123,9 @@ type BPFMapConfig struct {
 
 func (c *BPFMapConfig) setDefaults() { c.OnSandboxLoss = SandboxLossReport }
 
-// MapType is a type of BPF map.
-type MapType string
-
-// The map types that can be cleaned.
-const (
-	MapHash    MapType = "Hash"
-	MapLRUHash MapType = "LRUHash"
-	MapLPMTrie MapType = "LPMTrie"
-)
-
 // ExpectConfig is what must be true of a map before it is touched. 0 and "" mean any.
 type ExpectConfig struct {
-	Type MapType `json:"type"`
+	Type dataplane.MapType `json:"type"`
 	// KeySize and ValueSize are in bytes.
 	KeySize   int `json:"keySize"`
 	ValueSize int `json:"valueSize"`
@@ -161,10 +141,10 @@ type AddressConfig struct {
 	// Family is where a byte of the key tells what the 16 bytes hold.
 	Family *FamilyConfig `json:"family,omitempty"`
 	// Role of the address in the entry. Default owner.
-	Role Role `json:"role"`
+	Role dataplane.Role `json:"role"`
 }
 
-func (c *AddressConfig) setDefaults() { c.Role = RoleOwner }
+func (c *AddressConfig) setDefaults() { c.Role = dataplane.RoleOwner }
 
 // FamilyConfig is a byte of the key that tells the address family, and its two values.
 type FamilyConfig struct {
@@ -172,16 +152,6 @@ type FamilyConfig struct {
 	IPv4   uint8 `json:"ipv4"`
 	IPv6   uint8 `json:"ipv6"`
 }
-
-// Role is what an address is in an entry.
-type Role string
-
-// The roles of an address.
-const (
-	RoleOwner       Role = "owner"
-	RoleSource      Role = "source"
-	RoleDestination Role = "destination"
-)
 
 // PrefixLengthConfig is where the key of an LPM trie holds its prefix length: a host-endian u32.
 type PrefixLengthConfig struct {
@@ -193,7 +163,7 @@ type PrefixLengthConfig struct {
 // KeepBitsConfig protects entries with certain bits: those whose number at Offset, masked, equals Equals.
 type KeepBitsConfig struct {
 	// In is the part of the entry.
-	In EntryPart `json:"in"`
+	In dataplane.EntryPart `json:"in"`
 	// Offset and Size of the number in bytes; it is host-endian. Size is 1, 2, 4 or 8.
 	Offset int `json:"offset"`
 	Size   int `json:"size"`
@@ -201,15 +171,6 @@ type KeepBitsConfig struct {
 	Mask   *uint64 `json:"mask,omitempty"`
 	Equals uint64  `json:"equals"`
 }
-
-// EntryPart is one of the two parts of a map's entry.
-type EntryPart string
-
-// The parts of an entry.
-const (
-	InKey   EntryPart = "key"
-	InValue EntryPart = "value"
-)
 
 // OwnerInterfaceConfig is where the value holds the index of the pod's host interface: a host-endian u32.
 type OwnerInterfaceConfig struct {

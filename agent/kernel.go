@@ -26,7 +26,6 @@ type kernel struct {
 	recorded status.Recorder
 	told     func([]dataplane.TargetReport, time.Duration)
 	metrics  *metrics
-	host     func() (dataplane.HostState, error)
 	wake     chan struct{} // size 1
 
 	mu       sync.Mutex
@@ -37,7 +36,7 @@ type kernel struct {
 
 func newKernel(a *Agent) (*kernel, error) {
 	k := &kernel{
-		log: a.log.Named("kernel"), recorded: a.options.Recorded, told: a.kernelTold, metrics: a.metrics, host: dataplane.ReadHost,
+		log: a.log.Named("kernel"), recorded: a.options.Recorded, told: a.kernelTold, metrics: a.metrics,
 		wake: make(chan struct{}, 1),
 	}
 	var err error
@@ -98,7 +97,7 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 		return err
 	}
 	scrubber, err := dataplane.NewScrubber(dataplane.Options{
-		Cluster: k.pods, Host: k.host, Journal: dataplane.JournalDir(c.StateDir), Boot: boot, Recorded: dataplane.Recorder(k.recorded),
+		Cluster: k.pods, Host: dataplane.ReadHost, Journal: dataplane.JournalDir(c.StateDir), Boot: boot, Recorded: dataplane.Recorder(k.recorded),
 		Told: k.told, Log: k.log, Now: time.Now,
 	})
 	if err != nil {
@@ -110,18 +109,19 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 	defer cancel()
 	informer, heard, err := k.pods.informer(podHandler{
 		saw: func(before, now *watchedPod) {
-			relevant := true
+			annotations := k.annotations()
+			pod := now.withAnnotations(annotations)
 			if before != nil {
-				relevant = dataplane.Relevant(before.withAnnotations(k.annotations()), now.withAnnotations(k.annotations()))
+				relevant := dataplane.Relevant(before.withAnnotations(annotations), pod)
 				k.metrics.podUpdate(relevant, len(now.pod.Addresses) == 0)
+				if !relevant {
+					return
+				}
+				if before.UID != now.UID {
+					scrubber.Gone(string(before.UID))
+				}
 			}
-			if !relevant {
-				return
-			}
-			if before != nil && before.UID != now.UID {
-				scrubber.Gone(string(before.UID))
-			}
-			scrubber.Saw(now.withAnnotations(k.annotations()))
+			scrubber.Saw(pod)
 		},
 		gone: func(last *watchedPod) { scrubber.Gone(string(last.UID)) },
 	})
@@ -205,12 +205,12 @@ func kernelTargets(c *KernelConfig, mode status.Mode) []dataplane.Target {
 	var targets []dataplane.Target
 	for _, s := range c.IPSets {
 		targets = append(targets, dataplane.Target{
-			Name: s.Name, Table: s.table(), Scope: dataplane.Scope(s.Scope), ScrubOnLoss: s.OnSandboxLoss == SandboxLossScrub, Enforce: enforce(s.Mode),
+			Name: s.Name, Table: s.table(), Scope: s.Scope, ScrubOnLoss: s.OnSandboxLoss == SandboxLossScrub, Enforce: enforce(s.Mode),
 		})
 	}
 	for _, m := range c.BPFMaps {
 		targets = append(targets, dataplane.Target{
-			Name: m.Name, Table: m.table(), Scope: dataplane.Scope(m.Scope), ScrubOnLoss: m.OnSandboxLoss == SandboxLossScrub, Enforce: enforce(m.Mode),
+			Name: m.Name, Table: m.table(), Scope: m.Scope, ScrubOnLoss: m.OnSandboxLoss == SandboxLossScrub, Enforce: enforce(m.Mode),
 		})
 	}
 	// Their addresses are those of the whole cluster: a connection through this node may be of another node's pod that has the address by now.

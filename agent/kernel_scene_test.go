@@ -16,11 +16,11 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/unstale/unstale/dataplane"
 	"github.com/unstale/unstale/test/apiserver"
+	"github.com/unstale/unstale/test/bpffs"
 )
 
 // A kernelScene is one node with pods on the real API server, BPF maps with their addresses in the real kernel, and the node's agent.
@@ -44,15 +44,7 @@ type kernelTable struct{ name, more string }
 func newKernelScene(t *testing.T, tables ...kernelTable) *kernelScene {
 	t.Helper()
 	s := newScene(t)
-	k := &kernelScene{scene: s, pins: t.TempDir(), state: filepath.Join(t.TempDir(), "state"), net: byte(networks.Add(1)), maps: map[string]*ebpf.Map{}}
-	if err := unix.Mount("bpf", k.pins, "bpf", 0, ""); err != nil {
-		t.Fatalf("mount a BPF file system: %v; tests with the tag kernel need root", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(k.pins, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	k := &kernelScene{scene: s, pins: bpffs.New(t), state: filepath.Join(t.TempDir(), "state"), net: byte(networks.Add(1)), maps: map[string]*ebpf.Map{}}
 	s.options = quick + "\n" + k.kernel("Enforce", append(tables, kernelTable{"node", "scope: node"})...)
 	k.member = s.member(s.node())
 	s.create(k.member.name)

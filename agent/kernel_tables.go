@@ -14,10 +14,10 @@ func (c *IPSetConfig) table() dataplane.Table {
 // table is the BPF maps of a configuration that was validated.
 func (c *BPFMapConfig) table() dataplane.Table {
 	l := dataplane.Layout{
-		Expect: dataplane.Expect{Type: dataplane.MapType(c.Expect.Type), KeySize: c.Expect.KeySize, ValueSize: c.Expect.ValueSize, Name: c.Expect.Name},
+		Expect: dataplane.Expect{Type: c.Expect.Type, KeySize: c.Expect.KeySize, ValueSize: c.Expect.ValueSize, Name: c.Expect.Name},
 	}
 	for _, a := range c.Addresses {
-		field := dataplane.AddressField{Offset: a.Offset, Size: a.Size, Role: dataplane.Role(a.Role)}
+		field := dataplane.AddressField{Offset: a.Offset, Size: a.Size, Role: a.Role}
 		if a.Family != nil {
 			field.Family = &dataplane.FamilyField{Offset: a.Family.Offset, IPv4: a.Family.IPv4, IPv6: a.Family.IPv6}
 		}
@@ -27,7 +27,7 @@ func (c *BPFMapConfig) table() dataplane.Table {
 		l.PrefixLength = &dataplane.PrefixLengthField{Offset: c.PrefixLength.Offset, BaseBits: c.PrefixLength.BaseBits}
 	}
 	for _, k := range c.KeepIf {
-		bits := dataplane.KeepBits{In: dataplane.EntryPart(k.In), Offset: k.Offset, Size: k.Size, Mask: ^uint64(0) >> (64 - 8*k.Size), Equals: k.Equals}
+		bits := dataplane.KeepBits{In: k.In, Offset: k.Offset, Size: k.Size, Mask: ^uint64(0) >> (64 - 8*k.Size), Equals: k.Equals}
 		if k.Mask != nil {
 			bits.Mask = *k.Mask
 		}

@@ -129,7 +129,8 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 	before := p.last[id]
 	p.mu.Unlock()
 	after := lastPass{report.State, report.Message, map[findingOf]status.Reason{}}
-	if report.Kind == KernelKind && len(before.reasons) < maxRemembered { // a look at kernel tables is one at a few addresses
+	partial := report.Kind == KernelKind // a look at kernel tables is one at a few addresses
+	if partial && len(before.reasons) < maxRemembered {
 		maps.Copy(after.reasons, before.reasons)
 	}
 	log := p.log.With(zap.String("target", report.Target))
@@ -149,13 +150,13 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 				continue
 			}
 			at := findingOf{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, f.Key, f.Path, time.Time{}}
-			if report.Kind == KernelKind {
+			if partial {
 				at.since = f.Since // another pod that loses the same address is news
 			}
 			after.reasons[at] = f.Reason
 			if f.Removed {
 				removed = append(removed, f.Key)
-				if report.Kind == KernelKind {
+				if partial {
 					delete(after.reasons, at)
 				}
 			}
@@ -163,7 +164,7 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 				continue
 			}
 			fresh = append(fresh, f)
-			if report.Kind == KernelKind {
+			if partial {
 				logScrub(log, r.Name, f)
 			}
 			if f.Reason == status.MemberWithoutNode {

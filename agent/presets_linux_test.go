@@ -14,19 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/unstale/unstale/dataplane"
+	"github.com/unstale/unstale/test/bpffs"
 )
 
 // The presets find in maps of the layouts that their writers use what they may remove, and nothing else.
 func TestPresetLayouts(t *testing.T) {
-	pins := t.TempDir()
-	if err := unix.Mount("bpf", pins, "bpf", 0, ""); err != nil {
-		t.Fatalf("mount a BPF file system: %v; tests with the tag kernel need root", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(pins, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	pins := bpffs.New(t)
 	u32 := func(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 	ip := func(text string, size int) []byte {
 		return append(netip.MustParseAddr(text).AsSlice(), make([]byte, size)...)[:size]

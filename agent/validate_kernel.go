@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/dataplane"
 	"github.com/unstale/unstale/status"
 )
 
@@ -83,7 +84,7 @@ func (f *checks) ipset(at location, c IPSetConfig) {
 			f.failf(at.field("types").item(i), "must be one of %s, got %s", strings.Join(ipsetTypes, " "), quote(kind))
 		}
 	}
-	oneOf(f, at.field("scope"), c.Scope, ScopeNode, ScopeCluster)
+	oneOf(f, at.field("scope"), c.Scope, dataplane.ScopeNode, dataplane.ScopeCluster)
 	oneOf(f, at.field("onSandboxLoss"), c.OnSandboxLoss, SandboxLossReport, SandboxLossScrub)
 }
 
@@ -108,13 +109,13 @@ func (f *checks) bpfMap(at location, c BPFMapConfig) {
 	if c.OwnerInterface != nil {
 		f.fits(at.field("ownerInterface").field("offset"), c.OwnerInterface.Offset, interfaceIndexSize, "value", c.Expect.ValueSize)
 	}
-	oneOf(f, at.field("scope"), c.Scope, ScopeNode, ScopeCluster)
+	oneOf(f, at.field("scope"), c.Scope, dataplane.ScopeNode, dataplane.ScopeCluster)
 	oneOf(f, at.field("onSandboxLoss"), c.OnSandboxLoss, SandboxLossReport, SandboxLossScrub)
 }
 
 func (f *checks) expect(at location, c ExpectConfig) {
 	if c.Type != "" {
-		oneOf(f, at.field("type"), c.Type, MapHash, MapLRUHash, MapLPMTrie)
+		oneOf(f, at.field("type"), c.Type, dataplane.MapHash, dataplane.MapLRUHash, dataplane.MapLPMTrie)
 	}
 	if c.KeySize < 0 {
 		f.failf(at.field("keySize"), "must be a number of bytes, or 0 for any, got %d", c.KeySize)
@@ -143,7 +144,7 @@ func (f *checks) address(at location, c AddressConfig, keySize int) {
 	} else {
 		f.fits(at.field("offset"), c.Offset, c.Size, "key", keySize)
 	}
-	oneOf(f, at.field("role"), c.Role, RoleOwner, RoleSource, RoleDestination)
+	oneOf(f, at.field("role"), c.Role, dataplane.RoleOwner, dataplane.RoleSource, dataplane.RoleDestination)
 	if c.Family == nil {
 		return
 	}
@@ -161,7 +162,7 @@ func (f *checks) address(at location, c AddressConfig, keySize int) {
 }
 
 func (f *checks) prefixLength(at location, c BPFMapConfig) {
-	isTrie := c.Expect.Type == MapLPMTrie
+	isTrie := c.Expect.Type == dataplane.MapLPMTrie
 	switch {
 	case isTrie && c.PrefixLength == nil:
 		f.failf(at, "is required for an LPMTrie, such as {offset: 0, baseBits: 0}: without it a network could be taken for a host")
@@ -190,13 +191,13 @@ func (f *checks) prefixLength(at location, c BPFMapConfig) {
 }
 
 func (f *checks) keepBits(at location, c KeepBitsConfig, expect ExpectConfig) {
-	oneOf(f, at.field("in"), c.In, InKey, InValue)
+	oneOf(f, at.field("in"), c.In, dataplane.InKey, dataplane.InValue)
 	if !slices.Contains([]int{1, 2, 4, 8}, c.Size) {
 		f.failf(at.field("size"), "must be 1, 2, 4 or 8 bytes, got %d", c.Size)
 		return
 	}
 	whole := expect.ValueSize
-	if c.In == InKey {
+	if c.In == dataplane.InKey {
 		whole = expect.KeySize
 	}
 	f.fits(at.field("offset"), c.Offset, c.Size, string(c.In), whole)

@@ -17,22 +17,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
-)
 
-// newPins mounts a BPF file system of the test's own.
-func newPins(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatalf("mount a BPF file system: %v; tests with the tag kernel need root", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
+	"github.com/unstale/unstale/test/bpffs"
+)
 
 // setBatches is for the time of a test.
 func setBatches(t *testing.T, are bool) {
@@ -100,7 +87,7 @@ func TestHashMap(t *testing.T) {
 		for _, batches := range []bool{true, false} {
 			t.Run(fmt.Sprint(kind, batches), func(t *testing.T) {
 				setBatches(t, batches)
-				pin := filepath.Join(newPins(t), "cilium_lxc")
+				pin := filepath.Join(bpffs.New(t), "cilium_lxc")
 				m := newMap(t, pin, ebpf.MapSpec{Name: "cilium_lxc", Type: kind, KeySize: 20, ValueSize: 16})
 				value := slices.Concat(u32(7), make([]byte, 12))
 				host := slices.Concat(u32(1), make([]byte, 4), u32(3), make([]byte, 4))
@@ -153,7 +140,7 @@ func TestHashMap(t *testing.T) {
 
 // A key that is nothing but the address is looked up; others are found by a scan.
 func TestDirectKeys(t *testing.T) {
-	pins := newPins(t)
+	pins := bpffs.New(t)
 	m := newMap(t, filepath.Join(pins, "plain"), ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4})
 	for i := range byte(100) {
 		put(t, m, []byte{10, 0, 0, i}, u32(uint32(i)))
@@ -177,7 +164,7 @@ func TestTrie(t *testing.T) {
 	for _, batches := range []bool{true, false} {
 		t.Run(fmt.Sprint(batches), func(t *testing.T) {
 			setBatches(t, batches)
-			pin := filepath.Join(newPins(t), "cilium_ipcache")
+			pin := filepath.Join(bpffs.New(t), "cilium_ipcache")
 			m := newMap(t, pin, ebpf.MapSpec{Type: ebpf.LPMTrie, KeySize: 24, ValueSize: 8})
 			key := func(bits uint32, family byte, address string) []byte {
 				return slices.Concat(u32(32+bits), []byte{0, 0, 0, family}, lxcKey(address, 0)[:16])
@@ -216,7 +203,7 @@ func TestTrie(t *testing.T) {
 }
 
 func TestMapStates(t *testing.T) {
-	pins := newPins(t)
+	pins := bpffs.New(t)
 	pin := func(name string) string { return filepath.Join(pins, name) }
 	plain := Layout{Expect: Expect{Type: MapHash, KeySize: 4, ValueSize: 8, Name: "plain"}, Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}
 	m := newMap(t, pin("good-1"), ebpf.MapSpec{Name: "plain", Type: ebpf.Hash, KeySize: 4, ValueSize: 8})
@@ -305,7 +292,7 @@ func TestMapStates(t *testing.T) {
 
 // What is pinned but no map is told as such, and a directory beside maps is not taken for one.
 func TestPinsOfOthers(t *testing.T) {
-	pins := newPins(t)
+	pins := bpffs.New(t)
 	pin := func(name string) string { return filepath.Join(pins, name) }
 	program := func(kind ebpf.ProgramType) *ebpf.Program {
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
@@ -340,7 +327,7 @@ func TestPinsOfOthers(t *testing.T) {
 
 // A map that may be read but not written is read, and it is told that nothing can be removed from it. What may not be read is told too.
 func TestClosedMaps(t *testing.T) {
-	pins := newPins(t)
+	pins := bpffs.New(t)
 	layout := Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}
 	one := &BPFMaps{Pin: filepath.Join(pins, "one"), Layout: layout}
 	all := &BPFMaps{Pin: filepath.Join(pins, "*"), Layout: layout}
@@ -382,7 +369,7 @@ func TestClosedMaps(t *testing.T) {
 
 // Batches grow where one bucket of a hash has more entries than a batch: with such values a batch has one.
 func TestBucketLargerThanABatch(t *testing.T) {
-	pin := filepath.Join(newPins(t), "large")
+	pin := filepath.Join(bpffs.New(t), "large")
 	const valueSize, all = batchBytes/2 + 1, 60
 	m := newMap(t, pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: valueSize, MaxEntries: 64, Flags: unix.BPF_F_NO_PREALLOC})
 	for i := range byte(all) {
@@ -406,7 +393,7 @@ func TestBucketLargerThanABatch(t *testing.T) {
 func TestNewerEntryIsNeverMissing(t *testing.T) {
 	for _, kind := range []ebpf.MapType{ebpf.Hash, ebpf.LRUHash} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
-			pin := filepath.Join(newPins(t), "m")
+			pin := filepath.Join(bpffs.New(t), "m")
 			m := newMap(t, pin, ebpf.MapSpec{Type: kind, KeySize: 4, ValueSize: 4})
 			key := []byte{10, 0, 0, 1}
 			put(t, m, key, u32(2))
@@ -444,7 +431,7 @@ func TestNewerEntryIsNeverMissing(t *testing.T) {
 
 // A value that is written in the moment of the removal is not lost: what is removed is what was read, whatever the writer does.
 func TestValueChangesInTheMomentOfRemoval(t *testing.T) {
-	pin := filepath.Join(newPins(t), "m")
+	pin := filepath.Join(bpffs.New(t), "m")
 	m := newMap(t, pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4})
 	maps := &BPFMaps{Pin: pin, Layout: Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}}
 	e := Entry{Table: pin, Text: "10.0.0.1", Key: []byte{10, 0, 0, 1}, Value: u32(1)}
@@ -477,7 +464,7 @@ func TestValueChangesInTheMomentOfRemoval(t *testing.T) {
 
 // Between reading and removing another map may have been pinned there.
 func TestMapOfOtherSizesInItsPlace(t *testing.T) {
-	pin := filepath.Join(newPins(t), "m")
+	pin := filepath.Join(bpffs.New(t), "m")
 	newMap(t, pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 8})
 	maps := &BPFMaps{Pin: pin, Layout: Layout{Addresses: []AddressField{{Offset: 0, Size: 4, Role: RoleOwner}}}}
 	entries := []Entry{{Table: pin, Text: "10.0.0.1", Key: []byte{10, 0, 0, 1}, Value: u32(1)}}
@@ -491,7 +478,7 @@ func TestMapOfOtherSizesInItsPlace(t *testing.T) {
 
 // A large map is read in batches, and grows them where the kernel wants that.
 func TestLargeMap(t *testing.T) {
-	pin := filepath.Join(newPins(t), "ct")
+	pin := filepath.Join(bpffs.New(t), "ct")
 	const all = 100000
 	m := newMap(t, pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 14, ValueSize: 56, MaxEntries: all})
 	keys, bytes := batchBuffer(all, 14)
@@ -532,7 +519,7 @@ func TestMapWithABusyWriter(t *testing.T) {
 		for _, batches := range []bool{true, false} {
 			t.Run(fmt.Sprint(kind, batches), func(t *testing.T) {
 				setBatches(t, batches)
-				pin := filepath.Join(newPins(t), "m")
+				pin := filepath.Join(bpffs.New(t), "m")
 				m := newMap(t, pin, ebpf.MapSpec{Type: kind, KeySize: 12, ValueSize: 4, MaxEntries: 20000})
 				key := func(c, d byte) []byte {
 					return slices.Concat(u32(32), []byte{10, 1, c, d}, []byte{0, 0, 0, 0})

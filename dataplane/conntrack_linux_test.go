@@ -132,11 +132,7 @@ func TestConntrackStates(t *testing.T) {
 	}
 	aFlow{protocol: unix.IPPROTO_TCP, source: "10.0.0.1:4000", destination: "10.0.0.9:80"}.create(t)
 	entries := readAll(t, Conntrack{}, nil)
-	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	if err := unix.Capset(&head, &none[0]); err != nil { // this thread ends with the test
-		t.Fatal(err)
-	}
+	dropCapabilities(t)
 	for _, wanted := range []*Addresses{nil, NewAddresses()} {
 		var problem *TableError
 		if err := (Conntrack{}).Read(t.Context(), wanted, func(Entry) {}); !errors.As(err, &problem) || problem.State != StateForbidden || !strings.Contains(problem.Message, "CAP_NET_ADMIN") {

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 var allIPSetTypes = []string{"hash:ip", "hash:net", "hash:ip,port", "hash:ip,port,ip", "hash:net,port"}
@@ -215,12 +213,7 @@ func TestIPSetStates(t *testing.T) {
 	}
 	entries := readAll(t, testSets("^a$"), nil)
 
-	// This thread ends with the test.
-	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	if err := unix.Capset(&head, &none[0]); err != nil {
-		t.Fatal(err)
-	}
+	dropCapabilities(t)
 	if p := state(testSets("^a$")); p == nil || p.State != StateForbidden || !strings.Contains(p.Message, "CAP_NET_ADMIN") {
 		t.Errorf("without the capability: %v", p)
 	}

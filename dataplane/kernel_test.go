@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -72,21 +73,26 @@ func wantOutcomes(t testing.TB, got []Outcome, want ...Result) {
 	}
 }
 
+// dropCapabilities takes all from this thread, for good: it must be one that ends with the test.
+func dropCapabilities(t *testing.T) {
+	t.Helper()
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&head, &none[0]); err != nil {
+		t.Error(err)
+	}
+}
+
 // newThreadWithoutCapabilities runs do on a thread that may do nothing, and that ends with it.
 func newThreadWithoutCapabilities(t *testing.T, do func()) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
+	var ended sync.WaitGroup
+	ended.Go(func() {
 		runtime.LockOSThread()
-		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var none [2]unix.CapUserData
-		err := unix.Capset(&head, &none[0])
-		if err == nil {
+		dropCapabilities(t)
+		if !t.Failed() {
 			do()
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	})
+	ended.Wait()
 }

@@ -77,12 +77,8 @@ func TestNeighbors(t *testing.T) {
 	if err := (Neighbors{}).Restore(t.Context(), got); !errors.Is(err, ErrMadeAnew) {
 		t.Errorf("restore: %v", err)
 	}
-	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
 	entries := readAll(t, Neighbors{}, addresses("10.0.0.2"))
-	if err := unix.Capset(&head, &none[0]); err != nil { // this thread ends with the test
-		t.Fatal(err)
-	}
+	dropCapabilities(t)
 	if o := (Neighbors{}).Remove(t.Context(), entries); o[0].Result != Failed || !strings.Contains(o[0].Err.Error(), "CAP_NET_ADMIN") {
 		t.Errorf("without the capability: %v", o)
 	}

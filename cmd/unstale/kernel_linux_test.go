@@ -10,22 +10,14 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/unstale/unstale/test/apiserver"
+	"github.com/unstale/unstale/test/bpffs"
 )
 
 // plan --kernel and kernel dump tell of each entry who has its address.
 func TestKernelCommands(t *testing.T) {
-	pins := t.TempDir()
-	if err := unix.Mount("bpf", pins, "bpf", 0, ""); err != nil {
-		t.Fatalf("mount a BPF file system: %v; tests with the tag kernel need root", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(pins, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	pins := bpffs.New(t)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 10})
 	if err != nil {
 		t.Fatal(err)

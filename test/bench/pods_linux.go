@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/unstale/unstale/gossip"
 	"github.com/unstale/unstale/test/apiserver"
+	"github.com/unstale/unstale/test/bpffs"
 )
 
 const (
@@ -53,10 +53,11 @@ func measurePods(ctx context.Context, s *session) (err error) {
 	if err := os.Mkdir(pins, 0o700); err != nil {
 		return err
 	}
-	if err := unix.Mount("bpf", pins, "bpf", 0, ""); err != nil {
-		return fmt.Errorf("mount a BPF file system: %w; this benchmark needs root", err)
+	unmount, err := bpffs.Mount(pins)
+	if err != nil {
+		return err
 	}
-	defer unix.Unmount(pins, unix.MNT_DETACH)
+	defer unmount()
 	c, err := s.startCluster(ctx, "--disable-admission-plugins=ServiceAccount") // nobody makes the accounts here
 	if err != nil {
 		return err

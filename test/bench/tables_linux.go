@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/unstale/unstale/dataplane"
+	"github.com/unstale/unstale/test/bpffs"
 )
 
 // kernelBenchmarks are those of kernel tables. They need root.
@@ -167,10 +168,11 @@ func measureBPF(ctx context.Context, s *session) error {
 	if err := os.Mkdir(pins, 0o700); err != nil {
 		return err
 	}
-	if err := unix.Mount("bpf", pins, "bpf", 0, ""); err != nil {
-		return fmt.Errorf("mount a BPF file system: %w; this benchmark needs root", err)
+	unmount, err := bpffs.Mount(pins)
+	if err != nil {
+		return err
 	}
-	defer unix.Unmount(pins, unix.MNT_DETACH)
+	defer unmount()
 	four := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for _, c := range []bpfCase{
 		{
