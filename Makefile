@@ -8,6 +8,8 @@
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  := $(shell git rev-parse --verify HEAD 2>/dev/null || echo unknown)
 DATE    := $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null || echo unknown)
+# grpc's traces are never looked at, and cost 7 MB: golang.org/x/net/trace keeps the linker from leaving out what nobody calls.
+TAGS    := -tags=grpcnotrace
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 
 # Tests that change kernel tables, in namespaces of their own, need root.
@@ -21,10 +23,10 @@ help: ## list the targets
 
 build: ## build bin/unstale
 	@test/preflight.sh go
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/unstale ./cmd/unstale
+	CGO_ENABLED=0 go build $(TAGS) -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/unstale ./cmd/unstale
 
 test: ## run all tests, under the race detector (ARGS="-run Name -v" is passed on)
-	@test/preflight.sh go cc $(if $(KERNEL),ipset)
+	@test/preflight.sh go cc $(if $(KERNEL),ipset containerd)
 	@test/controlplane/build.sh >/dev/null
 	@[ -n "$(KERNEL)" ] || echo "Without root on Linux the tests of kernel tables are left out; sudo make test runs them too." >&2
 	$(PROGRAMS) CGO_ENABLED=1 go test -race -timeout 15m $(KERNEL) $(ARGS) ./...
@@ -40,7 +42,7 @@ bench: build controlplane ## measure, and write bench.json (B=NAME: only that on
 	$(PROGRAMS) B="$(B)" go run ./test/bench $(ARGS)
 
 cover: ## run all tests and say how much of the product they reach (bin/cover.out)
-	@test/preflight.sh go $(if $(KERNEL),ipset)
+	@test/preflight.sh go $(if $(KERNEL),ipset containerd)
 	@test/controlplane/build.sh >/dev/null
 	@mkdir -p bin
 	$(PROGRAMS) go test -timeout 15m $(KERNEL) -coverprofile=bin/cover.out \

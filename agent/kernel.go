@@ -131,8 +131,11 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 	if err := informer.SetWatchErrorHandlerWithContext(k.notWatched()); err != nil {
 		return fmt.Errorf("watch the node's pods: %w", err)
 	}
-	k.configure(scrubber)
 	var running sync.WaitGroup
+	var runtime *containerRuntime
+	if runtime, err = k.configure(ctx, scrubber, nil, &running); err != nil {
+		return err
+	}
 	// What client-go would log in a form of its own is told by notWatched.
 	running.Go(func() { informer.RunWithContext(klog.NewContext(ctx, logr.Discard())) })
 	running.Go(func() {
@@ -141,8 +144,11 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 		}
 	})
 	running.Go(func() { _ = scrubber.Run(ctx) }) // always nil
-	defer running.Wait()
-	defer cancel()
+	defer func() {
+		cancel()
+		running.Wait()
+		runtime.close()
+	}()
 	for {
 		select {
 		case <-ctx.Done():
@@ -153,7 +159,9 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 			k.log.Info("the configuration no longer has kernel tables; they are left alone from now on")
 			return nil
 		}
-		k.configure(scrubber)
+		if runtime, err = k.configure(ctx, scrubber, runtime, &running); err != nil {
+			return err
+		}
 		for _, object := range informer.GetStore().List() { // the annotations that count may be others
 			scrubber.Saw(object.(*watchedPod).withAnnotations(k.annotations()))
 		}
@@ -180,11 +188,22 @@ func (k *kernel) notWatched() cache.WatchErrorHandlerWithContext {
 	}
 }
 
-// configure gives the scrubber its targets.
-func (k *kernel) configure(scrubber *dataplane.Scrubber) {
+// configure gives the scrubber its targets, and the container runtime, which it returns. before is the one until now, nil: none.
+func (k *kernel) configure(ctx context.Context, scrubber *dataplane.Scrubber, before *containerRuntime, running *sync.WaitGroup) (*containerRuntime, error) {
 	c, mode := k.present()
 	if c == nil {
-		return
+		return before, nil
+	}
+	now := before
+	if before.at() != c.RuntimeEndpoint {
+		var err error
+		if now, err = newContainerRuntime(c.RuntimeEndpoint, k.log); err != nil {
+			return before, err
+		}
+		defer before.close() // a question that is under way fails, and is asked again
+		if now != nil {
+			running.Go(func() { now.greet(ctx) })
+		}
 	}
 	if c.Conntrack.Enabled && c.Conntrack.EnableTimestamps {
 		switch changed, err := dataplane.EnableTimestamps(); {
@@ -194,7 +213,12 @@ func (k *kernel) configure(scrubber *dataplane.Scrubber) {
 			k.log.Info("net.netfilter.nf_conntrack_timestamp is set to 1, as kernel.conntrack.enableTimestamps says; it stays so when the agent stops")
 		}
 	}
-	scrubber.Configure(kernelTargets(c, mode), time.Duration(c.Grace), c.MaxRemovals)
+	var runtime dataplane.Runtime // an interface that is nil, not one that holds nil
+	if now != nil {
+		runtime = now
+	}
+	scrubber.Configure(kernelTargets(c, mode), time.Duration(c.Grace), c.MaxRemovals, runtime)
+	return now, nil
 }
 
 // kernelTargets are the tables of a configuration. The more cautious mode counts.

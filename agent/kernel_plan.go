@@ -43,6 +43,9 @@ func ViewKernel(ctx context.Context, c *Configuration, api *rest.Config, userAge
 	if v.journal.Boot != boot {
 		v.journal = dataplane.Journal{}
 	}
+	if v.pods.Runtime, err = askRuntime(ctx, c.Kernel); err != nil {
+		return nil, err
+	}
 	if v.pods.Node, err = p.NodePods(ctx); err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func notBuilt(c *Configuration) Errors {
 		}
 	}
 	refuse(len(c.NodeObjects) > 0, "nodeObjects", "objects per node")
-	refuse(c.Kernel != nil && c.Kernel.RuntimeEndpoint != "", "kernel.runtimeEndpoint", "questions to the container runtime")
+	refuse(c.Kernel != nil && isPipe(c.Kernel.RuntimeEndpoint), "kernel.runtimeEndpoint", "questions to a container runtime through a named pipe")
 	refuse(c.NodeRecovery != nil, "nodeRecovery", "the taint and the deletion of Nodes")
 	for i := range c.StatusKeys {
 		at := location("statusKeys").item(i).field("livesWith").field("pods")

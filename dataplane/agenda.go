@@ -23,6 +23,7 @@ type agenda struct {
 	entries map[*Release]*agendaEntry
 	rest    time.Time // no pass before
 	full    bool      // the pass leaves some for the next one
+	runtime bool      // a container runtime is asked
 }
 
 type agendaEntry struct {
@@ -39,7 +40,7 @@ func (g *agenda) update(releases []*Release, grace time.Duration) {
 	for _, r := range releases {
 		there[r] = true
 		if g.entries[r] == nil {
-			at := r.Ready(grace)
+			at := r.Due(grace, g.runtime)
 			if r.Reason == SandboxLost {
 				at = r.Since
 			}
@@ -104,7 +105,7 @@ func (g *agenda) passed(now time.Time, took time.Duration) {
 
 // An upshot is what a pass found of a release.
 type upshot struct {
-	failed  bool // something could not be read, asked or removed
+	failed  bool // something could not be read, asked or removed, or a sandbox is about to go
 	removed bool
 	waits   bool
 	kept    bool // by something that may end
@@ -133,6 +134,8 @@ func (g *agenda) passedBy(r *Release, u upshot, ready, now time.Time, grace time
 	case u.kept, r.Reason == SandboxLost:
 		e.kept = min(max(recheck, 2*e.kept), mostRecheck)
 		e.at = now.Add(e.kept)
+	case now.Before(r.NotBefore): // its containers may still run, and an entry of theirs come
+		e.at = r.NotBefore
 	default:
 		return true
 	}

@@ -48,11 +48,11 @@ const nothing = "-"
 var (
 	kinds = opKinds(map[string]int{
 		nothing: 1, "wait": 30, "run": 16, "pend": 2, "empty": 6, "back": 3, "sandbox": 5, "finish": 3, "delete": 10, "recreate": 3, "annotate": 1, "there": 3,
-		"host": 1, "interface": 2, "write": 6, "kill": 1, "start": 3, "api": 2, "lag": 2, "table": 1, "mode": 1, "recorder": 1, "during": 8,
+		"host": 1, "interface": 2, "write": 6, "kill": 1, "start": 3, "api": 2, "lag": 2, "table": 1, "mode": 1, "recorder": 1, "during": 8, "cri": 1, "stop": 3,
 	})
 	// duringKinds are what happens in the middle of a pass.
 	duringKinds = opKinds(map[string]int{
-		"run": 6, "empty": 2, "back": 2, "sandbox": 2, "finish": 1, "delete": 3, "recreate": 2, "flash": 3, "annotate": 1, "there": 3, "host": 1, "write": 3, "api": 1, "slow": 2,
+		"run": 6, "empty": 2, "back": 2, "sandbox": 2, "finish": 1, "delete": 3, "recreate": 2, "flash": 3, "annotate": 1, "there": 3, "host": 1, "write": 3, "api": 1, "slow": 2, "stop": 2,
 	})
 	moments = []string{"read", "asked", "remove", "removed"}
 	waits   = []time.Duration{0, 1, 5, 9, 10, 11, 20, 30, 45, 61, 100, 310}
@@ -106,7 +106,7 @@ type history struct {
 	stats     *historyStats
 }
 
-type historyStats struct{ removed, putBack, planned, stayed, passes int }
+type historyStats struct{ removed, putBack, planned, stayed, passes, early int }
 
 // A historyTable asks the model about each removal.
 type historyTable struct {
@@ -133,6 +133,11 @@ func (t *historyTable) Remove(ctx context.Context, entries []Entry) []Outcome {
 		}
 		t.h.say("table %s: %s is removed", t.name, e.Text)
 		t.h.stats.removed++
+		for _, s := range t.h.model.standings(e.Address, historyGrace) {
+			if t.h.now.Before(s.until) {
+				t.h.stats.early++
+			}
+		}
 		if why := t.h.model.permitted(&t.h.targets[t.index], e, t.h.truth, historyGrace); why != "" {
 			t.wrong[e.Text] = why
 		} else {
@@ -168,7 +173,7 @@ func TestHistories(t *testing.T) {
 		h.settle()
 	})
 	t.Logf("%+v", *stats)
-	if stats.removed < *histories/2 || stats.putBack < *histories/100 || stats.planned < *histories/50 || stats.stayed < *histories {
+	if stats.removed < *histories/2 || stats.putBack < *histories/100 || stats.planned < *histories/50 || stats.stayed < *histories || stats.early < *histories/50 {
 		t.Errorf("the histories have little in them: %+v", *stats)
 	}
 }
@@ -186,7 +191,7 @@ func newHistory(rt *rapid.T, dir string, stats *historyStats) *history {
 		claimed: map[netip.Addr]map[string]time.Time{}, doubted: map[netip.Addr]map[string]time.Time{}, elseTaken: map[netip.Addr]time.Time{},
 		noLink: map[uint32]time.Time{}, scrubbed: map[netip.Addr]time.Time{}, links: 10,
 		truth: truth{
-			now: noon, here: map[string]Pod{}, elsewhere: map[string]Pod{},
+			now: noon, here: map[string]Pod{}, elsewhere: map[string]Pod{}, asksCRI: rapid.Bool().Draw(rt, "cri"), sandboxes: map[string]Sandbox{},
 			host: HostState{Addresses: map[netip.Addr]string{addr("192.168.0.1"): "eth0"}, Interfaces: map[uint32]bool{1: true}},
 		},
 		limit: rapid.IntRange(1, 4).Draw(rt, "limit"),
@@ -269,6 +274,22 @@ func (h *history) PodsWith(_ context.Context, a netip.Addr) ([]Pod, error) {
 	return found, nil
 }
 
+// Sandboxes makes it the container runtime.
+func (h *history) Sandboxes(context.Context) ([]Sandbox, error) {
+	if h.criDown {
+		return nil, errors.New("the container runtime does not answer")
+	}
+	return slices.Collect(maps.Values(h.sandboxes)), nil
+}
+
+// runtime is what the agent asks, if it does.
+func (h *history) runtime() Runtime {
+	if h.asksCRI {
+		return h
+	}
+	return nil
+}
+
 func (h *history) Host() (HostState, error) {
 	return HostState{maps.Clone(h.host.Addresses), maps.Clone(h.host.Interfaces)}, nil
 }
@@ -297,6 +318,11 @@ func (h *history) note() {
 		for _, p := range slices.AppendSeq(slices.Collect(maps.Values(h.elsewhere)), maps.Values(h.here)) {
 			if (p.HostNetwork || h.here[p.UID].UID == "") && !p.ended() && len(p.Addresses) > 0 && p.Addresses[0] == a {
 				h.elseTaken[a] = h.now
+			}
+		}
+		for uid, s := range h.sandboxes {
+			if h.asksCRI && slices.Contains(s.Addresses, a) {
+				put(h.claimed, a, "the sandbox of "+uid)
 			}
 		}
 		if _, has := h.host.Addresses[a]; has {
@@ -455,7 +481,7 @@ func (h *history) kill() {
 
 func (h *history) configure() {
 	if h.agent != nil {
-		h.agent.Configure(h.targets, historyGrace, h.limit)
+		h.agent.Configure(h.targets, historyGrace, h.limit, h.runtime())
 	}
 }
 
@@ -465,7 +491,7 @@ func (h *history) save() {
 		if h.agent.owners.Changed() {
 			h.journal = formatJournal(h.agent.owners.Journal(h.agent.Boot))
 		}
-		h.memory = h.model.remember(h.now, historyGrace)
+		h.memory = h.model.remember(h.now, historyGrace, h.asksCRI)
 	}
 }
 
@@ -556,7 +582,22 @@ func (h *history) write(p Pod, o op) {
 	}
 }
 
+// sandbox gives a pod a sandbox with its addresses.
+func (h *history) sandbox(p Pod) {
+	s := Sandbox{Pod: p.PodRef}
+	if !p.HostNetwork {
+		s.Addresses = slices.Clone(p.Addresses)
+	}
+	h.sandboxes[p.UID] = s
+	h.say("the sandbox of %s has %s", p.UID, s.Addresses)
+}
+
+// unlink takes a pod's sandbox away, with its interface.
 func (h *history) unlink(uid string) {
+	if h.sandboxes[uid].Pod.UID != "" {
+		delete(h.sandboxes, uid)
+		h.say("the sandbox of %s is gone", uid)
+	}
 	if link := h.link[uid]; link != 0 && h.host.Interfaces[link] {
 		delete(h.host.Interfaces, link)
 		h.noLink[link] = h.now
@@ -590,6 +631,7 @@ func (h *history) play(o op) {
 			h.links++
 			h.link[p.UID], h.host.Interfaces[h.links] = h.links, true
 		}
+		h.sandbox(p)
 		if o.n&32 != 0 {
 			h.write(p, o) // before the API server knows
 			h.put(p)
@@ -632,6 +674,9 @@ func (h *history) play(o op) {
 		}
 		if !p.SandboxLost && o.n&2 != 0 {
 			p.Addresses = v4s[o.addr : o.addr+1]
+		}
+		if !p.SandboxLost {
+			h.sandbox(p)
 		}
 		h.put(p)
 	case "finish":
@@ -702,6 +747,16 @@ func (h *history) play(o op) {
 		}
 	case "write":
 		h.writer(o)
+	case "cri":
+		h.criDown, h.troubled = !h.criDown, true
+		h.say("the container runtime is down: %v", h.criDown)
+	case "stop": // the runtime ends what is left of a pod
+		for _, uid := range slices.Sorted(maps.Keys(h.sandboxes)) {
+			if p, is := h.here[uid]; !is || p.ended() {
+				h.unlink(uid)
+				break
+			}
+		}
 	case "kill":
 		if h.agent != nil && !h.passing {
 			h.kill()
@@ -813,7 +868,10 @@ func (h *history) writer(o op) {
 // settle mends what is broken, lets everything come to rest, and compares what is left with what the model says.
 func (h *history) settle() {
 	clear(h.armed)
-	h.noRecord = false
+	h.noRecord, h.criDown = false, false
+	for range h.sandboxes {
+		h.play(op{kind: "stop"})
+	}
 	for _, t := range h.tables {
 		t.setReadErr(nil)
 		t.reading = nil
@@ -864,7 +922,7 @@ func (h *history) plan() []TargetReport {
 		journal = Journal{}
 	}
 	here := slices.Collect(maps.Values(h.here))
-	pods := &Snapshot{Node: here, All: slices.AppendSeq(here, maps.Values(h.elsewhere))}
+	pods := &Snapshot{Node: here, All: slices.AppendSeq(here, maps.Values(h.elsewhere)), Runtime: h.runtime()}
 	before := h.tablesText()
 	planned := Plan(context.Background(), h.targets, journal, pods, h.Host, historyGrace, h.now)
 	if after := h.tablesText(); after != before {
@@ -910,12 +968,12 @@ func (h *history) mustGo(target *Target, t *historyTable, e Entry) string {
 		if !s.certain || s.kind == "has" {
 			continue
 		}
-		ready := s.ready(historyGrace)
+		ready := s.ready(historyGrace, h.asksCRI)
 		scrubbed := h.scrubbed[e.Address]
 		inTime := t.added[e.Text].Before(ready) || (!h.troubled && !scrubbed.Before(s.since) && t.added[e.Text].Before(scrubbed.Add(historyGrace)))
 		free := target.Scope == ScopeNode || !h.elseTaken[e.Address].After(s.since)
 		for other, at := range h.claimed[e.Address] {
-			free = free && (!at.After(s.since) || (other == uid && s.kind == "doubt" && !at.After(s.since)))
+			free = free && (!at.After(s.since) || (other == uid && s.kind == "doubt" && !at.After(s.since)) || other == "the sandbox of "+uid)
 		}
 		for other, at := range h.doubted[e.Address] {
 			free = free && (!at.After(s.since) || (other == uid && s.kind == "doubt"))

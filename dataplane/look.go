@@ -10,6 +10,7 @@ import (
 
 // A look is one reading of the tables for some addresses, and what was asked about these.
 type look struct {
+	sources
 	now      time.Time
 	grace    time.Duration
 	releases map[netip.Addr][]*Release // all of each address
@@ -31,7 +32,8 @@ type tableLook struct {
 type answers struct {
 	asked      bool
 	why        string // why there are none
-	host       HostState
+	network    HostState
+	sandboxes  []Sandbox
 	pods       []Pod // of this node: by the API server's word, and by what was seen last
 	elsewhere  map[netip.Addr]*Claim
 	whyAddress map[netip.Addr]string // why there is none for an address
@@ -146,12 +148,12 @@ func (l *look) asks(t *Target, e Entry) bool {
 func (l *look) evidence(t *Target, e Entry, r *Release) Evidence {
 	evidence := Evidence{
 		Entry: e, Scope: t.Scope, ScrubOnLoss: t.ScrubOnLoss, Grace: l.grace, Now: l.now, Release: r, Full: !l.due[e.Address],
-		Asked: l.asked, AskedWhy: l.why, Interfaces: l.host.Interfaces,
+		Runtime: l.runtime != nil, Asked: l.asked, AskedWhy: l.why, Interfaces: l.network.Interfaces,
 	}
 	if !l.asked || l.why != "" {
 		return evidence
 	}
-	evidence.Claim, evidence.Ending = l.claim(e.Address, l.releases[e.Address]), l.ending(r)
+	evidence.Claim, evidence.Ending, evidence.Sandbox = l.claim(e.Address, l.releases[e.Address]), l.ending(r), l.hasSandbox(r)
 	if t.Scope == ScopeCluster && r.First && evidence.Claim == nil {
 		evidence.Elsewhere, evidence.AskedWhy = l.elsewhere[e.Address], l.whyAddress[e.Address]
 	}
@@ -161,7 +163,7 @@ func (l *look) evidence(t *Target, e Entry, r *Release) Evidence {
 // claim says who has the address on this node. The word of a pod whose sandbox is lost counts for nothing: what that means for an entry is decided by
 // its own release, which is one of those.
 func (a *answers) claim(address netip.Addr, releases []*Release) *Claim {
-	if by, is := a.host.Addresses[address]; is {
+	if by, is := a.network.Addresses[address]; is {
 		return &Claim{Reason: HostAddress, By: by}
 	}
 	var has, annotated *Claim
@@ -180,6 +182,11 @@ func (a *answers) claim(address netip.Addr, releases []*Release) *Claim {
 	if has != nil {
 		return has
 	}
+	for i := range a.sandboxes {
+		if s := &a.sandboxes[i]; slices.Contains(s.Addresses, address) {
+			return &Claim{Reason: SandboxHas, By: s.Pod.String()}
+		}
+	}
 	return annotated
 }
 
@@ -196,6 +203,11 @@ func (a *answers) ending(r *Release) bool {
 	return slices.ContainsFunc(a.pods, func(p Pod) bool { return p.UID == r.Pod.UID && p.Terminating && !p.ended() })
 }
 
+// hasSandbox tells whether the container runtime has a sandbox of the pod that lost the address.
+func (a *answers) hasSandbox(r *Release) bool {
+	return slices.ContainsFunc(a.sandboxes, func(s Sandbox) bool { return s.Pod.UID == r.Pod.UID })
+}
+
 // inDoubt tells whether the pod is the one of the release and its sandbox is what was lost, so that its word on the address counts for nothing.
 func (r *Release) inDoubt(p *Pod) bool {
 	return r.Reason == SandboxLost && p.UID == r.Pod.UID && p.lostSandbox()
@@ -204,9 +216,9 @@ func (r *Release) inDoubt(p *Pod) bool {
 // maxEverywhere is how many addresses a look asks the whole cluster about: for the API server each question is a search through all pods.
 const maxEverywhere = 8
 
-// ask asks about all addresses of entries that may go: the node's own network, the node's pods, and where a table has addresses of the whole
-// cluster, all pods. Addresses that are too many for that are no longer due. present are the node's pods as they were seen last.
-func (l *look) ask(ctx context.Context, cluster Cluster, host func() (HostState, error), present []Pod, now time.Time) {
+// ask asks about all addresses of entries that may go: the node's own network, its container runtime, the node's pods, and where a table has addresses
+// of the whole cluster, all pods. Addresses that are too many for that are no longer due. present are the node's pods as they were seen last.
+func (l *look) ask(ctx context.Context, present []Pod, now time.Time) {
 	l.needs = map[netip.Addr]bool{}
 	everywhere := 0
 	for i := range l.tables {
@@ -227,24 +239,30 @@ func (l *look) ask(ctx context.Context, cluster Cluster, host func() (HostState,
 		}
 	}
 	if len(l.needs) > 0 {
-		l.askAgain(ctx, cluster, host, present, now)
+		l.askAgain(ctx, present, now)
 	}
 }
 
 // askAgain asks about the same addresses as ask did.
-func (l *look) askAgain(ctx context.Context, cluster Cluster, host func() (HostState, error), present []Pod, now time.Time) {
+func (l *look) askAgain(ctx context.Context, present []Pod, now time.Time) {
 	l.askedAt = now // before the first question: the oldest answer counts
-	l.answers = askAbout(ctx, l.needs, l.releases, cluster, host, present)
+	l.answers = l.askAbout(ctx, l.needs, l.releases, present)
 }
 
-func askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip.Addr][]*Release, cluster Cluster, host func() (HostState, error), present []Pod) answers {
+func (s *sources) askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip.Addr][]*Release, present []Pod) answers {
 	a := answers{asked: true, elsewhere: map[netip.Addr]*Claim{}, whyAddress: map[netip.Addr]string{}}
 	var err error
-	if a.host, err = host(); err != nil {
+	if a.network, err = s.host(); err != nil {
 		a.why = "the node's own addresses and interfaces cannot be read: " + err.Error()
 		return a
 	}
-	pods, err := cluster.NodePods(ctx)
+	if s.runtime != nil {
+		if a.sandboxes, err = s.runtime.Sandboxes(ctx); err != nil {
+			a.why = err.Error()
+			return a
+		}
+	}
+	pods, err := s.cluster.NodePods(ctx)
 	if err != nil {
 		a.why = err.Error()
 		return a
@@ -254,7 +272,7 @@ func askAbout(ctx context.Context, needs map[netip.Addr]bool, releases map[netip
 		if !everywhere || !askable(releases[address]) || a.claim(address, releases[address]) != nil {
 			continue
 		}
-		pods, err := cluster.PodsWith(ctx, address)
+		pods, err := s.cluster.PodsWith(ctx, address)
 		if err != nil {
 			a.whyAddress[address] = err.Error()
 			continue

@@ -51,10 +51,10 @@ type standing struct {
 	vague   bool // lost before this agent's time, or so it was taken for by the one before
 }
 
-// ready is when enough time has passed for its entries to go.
-func (s *standing) ready(grace time.Duration) time.Time {
+// ready is when enough time has passed for its entries to go. Who asks a container runtime need not wait for what it tells.
+func (s *standing) ready(grace time.Duration, asksCRI bool) time.Time {
 	at := s.since.Add(grace)
-	if s.until.After(at) {
+	if s.until.After(at) && !asksCRI {
 		return s.until
 	}
 	return at
@@ -176,7 +176,7 @@ func (m *model) standings(a netip.Addr, grace time.Duration) map[string]standing
 }
 
 // remember is what an agent leaves to the next. What is lost long enough may have been scrubbed, and not be in the journal any more.
-func (m *model) remember(now time.Time, grace time.Duration) map[string]memory {
+func (m *model) remember(now time.Time, grace time.Duration, asksCRI bool) map[string]memory {
 	all := map[string]memory{}
 	for uid, p := range m.pods {
 		r := memory{grace: p.memory.grace, stopped: p.memory.stopped, addresses: map[netip.Addr]remembered{}}
@@ -187,7 +187,7 @@ func (m *model) remember(now time.Time, grace time.Duration) map[string]memory {
 		}
 		for _, a := range p.addresses() {
 			if s := p.standing(a, grace); s.kind != "" {
-				r.addresses[a] = remembered{s.first, s.maybe, s.certain && (s.kind != "lost" || now.Before(s.ready(grace)))}
+				r.addresses[a] = remembered{s.first, s.maybe, s.certain && (s.kind != "lost" || now.Before(s.ready(grace, asksCRI)))}
 			}
 		}
 		if len(r.addresses) > 0 {
@@ -212,6 +212,9 @@ type truth struct {
 	here      map[string]Pod // of this node, by UID
 	elsewhere map[string]Pod
 	host      HostState
+	asksCRI   bool // the agent has a container runtime
+	criDown   bool
+	sandboxes map[string]Sandbox // by the pod's UID
 }
 
 // permitted says why the entry may not be removed at this moment; empty: it may.
@@ -227,6 +230,8 @@ func (m *model) permitted(t *Target, e Entry, w truth, grace time.Duration) stri
 		return "the node has the address"
 	case e.Interface != 0 && !interfaceGone:
 		return "the entry's interface exists"
+	case w.asksCRI && w.criDown:
+		return "the container runtime does not answer"
 	}
 	taken, losses, askable := "", 0, false
 	standings := m.standings(e.Address, grace)
@@ -240,8 +245,10 @@ func (m *model) permitted(t *Target, e Entry, w truth, grace time.Duration) stri
 			return "the sandbox of pod " + uid + " is lost, and this table is not scrubbed for that"
 		case w.now.Before(s.since.Add(grace)):
 			return "it is not a grace ago that pod " + uid + " lost the address"
-		case w.now.Before(s.until):
+		case w.now.Before(s.until) && !w.asksCRI:
 			return "containers of pod " + uid + " may still run"
+		case w.now.Before(s.until) && w.sandboxes[uid].Pod.UID != "":
+			return "pod " + uid + " still has a sandbox"
 		}
 		losses++
 		askable = askable || s.maybe
@@ -259,6 +266,11 @@ func (m *model) permitted(t *Target, e Entry, w truth, grace time.Duration) stri
 			if t.Scope == ScopeCluster && has && p.Addresses[0] == e.Address { // also a node's address, by a pod with the node's network
 				taken = "pod " + uid + " of the cluster has the address"
 			}
+		}
+	}
+	for uid, s := range w.sandboxes {
+		if w.asksCRI && slices.Contains(s.Addresses, e.Address) {
+			taken = "the sandbox of pod " + uid + " has the address"
 		}
 	}
 	switch {

@@ -23,12 +23,21 @@ type Release struct {
 	NotBefore time.Time
 }
 
-// Ready is when the release's grace is over.
+// Ready is when the release's grace is over and its containers do not run any more.
 func (r *Release) Ready(grace time.Duration) time.Time {
 	if at := r.Since.Add(grace); at.After(r.NotBefore) {
 		return at
 	}
 	return r.NotBefore
+}
+
+// Due is when the entries of the release may go at the earliest. A container runtime knows whether containers still run, so there is no need to wait
+// until they surely do not.
+func (r *Release) Due(grace time.Duration, runtime bool) time.Time {
+	if runtime {
+		return r.Since.Add(grace)
+	}
+	return r.Ready(grace)
 }
 
 const (

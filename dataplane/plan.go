@@ -11,6 +11,8 @@ import (
 type Snapshot struct {
 	Node []Pod // of this node
 	All  []Pod // of all nodes; only needed where a table has addresses of the whole cluster
+	// Runtime is the node's container runtime; nil: not asked.
+	Runtime Runtime
 }
 
 // NodePods are the pods of this node.
@@ -36,7 +38,7 @@ func Plan(ctx context.Context, targets []Target, journal Journal, pods *Snapshot
 	}
 	owners.Synced(now)
 	releases := owners.Releases()
-	l := look{grace: grace, releases: byAddress(releases), due: map[netip.Addr]bool{}}
+	l := look{sources: sources{pods, host, pods.Runtime}, grace: grace, releases: byAddress(releases), due: map[netip.Addr]bool{}}
 	for _, r := range releases {
 		l.due[r.Address] = true
 		if ready := r.Ready(grace); ready.After(l.now) {
@@ -50,7 +52,7 @@ func Plan(ctx context.Context, targets []Target, journal Journal, pods *Snapshot
 			needs[e.Address] = needs[e.Address] || t.target.Scope == ScopeCluster
 		}
 	}
-	l.answers = askAbout(ctx, needs, l.releases, pods, host, owners.Present())
+	l.answers = l.askAbout(ctx, needs, l.releases, owners.Present())
 	return l.reports()
 }
 
@@ -72,10 +74,23 @@ func Dump(ctx context.Context, targets []Target, journal Journal, pods *Snapshot
 			}
 		}
 	}
+	var reports []TargetReport
+	if pods.Runtime != nil {
+		sandboxes, err := pods.Runtime.Sandboxes(ctx)
+		if err != nil {
+			reports = append(reports, TargetReport{Target: "container runtime", State: StateUnavailable, Message: err.Error()})
+		}
+		for _, s := range sandboxes {
+			for _, a := range s.Addresses {
+				if has := "pod " + s.Pod.String(); owners[a] != has {
+					owners[a] = has + ", by the container runtime"
+				}
+			}
+		}
+	}
 	for a, by := range host.Addresses {
 		owners[a] = "this node, interface " + by
 	}
-	var reports []TargetReport
 	for _, t := range targets {
 		table := tableLook{target: t}
 		table.err = t.Table.Read(ctx, nil, func(e Entry) {

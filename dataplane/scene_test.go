@@ -60,6 +60,44 @@ func (c *fakeCluster) PodsWith(_ context.Context, a netip.Addr) ([]Pod, error) {
 	return pods, errors.Join(err, also)
 }
 
+// A fakeRuntime is a container runtime.
+type fakeRuntime struct {
+	mu        sync.Mutex
+	sandboxes []Sandbox
+	err       error
+	asked     int
+}
+
+func (r *fakeRuntime) Sandboxes(context.Context) ([]Sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked++; r.err != nil {
+		return nil, r.err
+	}
+	return slices.Clone(r.sandboxes), nil
+}
+
+// has sets which sandboxes there are, as "A 10.0.0.1".
+func (r *fakeRuntime) has(sandboxes ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sandboxes = nil
+	for _, text := range sandboxes {
+		words := strings.Fields(text)
+		s := Sandbox{Pod: PodRef{"ns", strings.ToLower(words[0]), words[0]}}
+		for _, w := range words[1:] {
+			s.Addresses = append(s.Addresses, addr(w))
+		}
+		r.sandboxes = append(r.sandboxes, s)
+	}
+}
+
+func (r *fakeRuntime) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
 // A scene is a Scrubber at work on tables in memory, with an API server and a node of its own, in a bubble with a clock of its own.
 type scene struct {
 	*testing.T
@@ -70,6 +108,7 @@ type scene struct {
 	targets []Target
 	grace   time.Duration
 	limit   int
+	runtime *fakeRuntime // nil: none is asked
 	logs    *observer.ObservedLogs
 	stop    context.CancelFunc
 	ended   chan struct{}
@@ -167,7 +206,13 @@ func (s *scene) start() {
 	}()
 }
 
-func (s *scene) configure() { s.Configure(s.targets, s.grace, s.limit) }
+func (s *scene) configure() {
+	if s.runtime == nil {
+		s.Configure(s.targets, s.grace, s.limit, nil)
+		return
+	}
+	s.Configure(s.targets, s.grace, s.limit, s.runtime)
+}
 
 // end stops the agent.
 func (s *scene) end() {

@@ -41,6 +41,7 @@ type Scrubber struct {
 	targets []Target      // guarded by mu
 	grace   time.Duration // guarded by mu
 	limit   int           // addresses in a pass; guarded by mu
+	runtime Runtime       // nil: not asked; guarded by mu
 	checkAt time.Time     // when to look whether the tables are there; guarded by mu
 }
 
@@ -65,11 +66,12 @@ func NewScrubber(options Options) (*Scrubber, error) {
 	}, nil
 }
 
-// Configure says what to keep clean. maxAddresses is how many addresses a pass takes at most.
-func (s *Scrubber) Configure(targets []Target, grace time.Duration, maxAddresses int) {
+// Configure says what to keep clean. maxAddresses is how many addresses a pass takes at most. Without a runtime none is asked.
+func (s *Scrubber) Configure(targets []Target, grace time.Duration, maxAddresses int, runtime Runtime) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.targets, s.grace, s.limit = targets, grace, maxAddresses
+	s.targets, s.grace, s.limit, s.runtime = targets, grace, maxAddresses, runtime
+	s.agenda.runtime = runtime != nil
 	s.agenda.again(s.Now())
 	s.checkAt = s.Now()
 	signal(s.wake)
@@ -196,6 +198,9 @@ func (s *Scrubber) save(said *string) {
 	}
 }
 
+// sources are who can be asked now. The caller has the lock.
+func (s *Scrubber) sources() sources { return sources{s.Cluster, s.Host, s.runtime} }
+
 // pass looks at what is due, removes what may go, and tells what it found.
 func (s *Scrubber) pass(ctx context.Context) {
 	s.mu.Lock()
@@ -204,7 +209,7 @@ func (s *Scrubber) pass(ctx context.Context) {
 		s.Log.Warn("too many addresses were lost whose entries cannot go; one is given up", zap.Stringer("address", r.Address), zap.Stringer("pod", r.Pod))
 	}
 	releases := s.owners.Releases()
-	l := look{now: now, grace: s.grace, due: s.agenda.take(releases, now, s.limit), releases: byAddress(releases)}
+	l := look{sources: s.sources(), now: now, grace: s.grace, due: s.agenda.take(releases, now, s.limit), releases: byAddress(releases)}
 	targets, present := s.targets, s.owners.Present()
 	s.checkAt = now.Add(recheck)
 	s.mu.Unlock()
@@ -217,7 +222,7 @@ func (s *Scrubber) pass(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	l.ask(ctx, s.Cluster, s.Host, present, s.Now())
+	l.ask(ctx, present, s.Now())
 	reports := l.reports()
 	for i := range l.tables {
 		if t := &l.tables[i].target; t.Enforce && ctx.Err() == nil {
@@ -285,7 +290,7 @@ func (s *Scrubber) confirm(ctx context.Context, l *look, t *Target, going []*Fin
 	present, releases := s.seen()
 	l.releases = releases
 	if s.Now().Sub(l.askedAt) > maxAnswerAge {
-		l.askAgain(ctx, s.Cluster, s.Host, present, s.Now())
+		l.askAgain(ctx, present, s.Now())
 	} else {
 		l.pods = append(l.pods, present...)
 	}
@@ -318,8 +323,8 @@ func (s *Scrubber) reconsider(l *look, t *Target, removed []*Finding) {
 		needs[f.Address] = t.Scope == ScopeCluster
 	}
 	present, releases := s.seen()
-	after := look{now: l.now, grace: l.grace, releases: releases, due: l.due}
-	after.answers = askAbout(ctx, needs, releases, s.Cluster, s.Host, present)
+	after := look{sources: l.sources, now: l.now, grace: l.grace, releases: releases, due: l.due}
+	after.answers = after.askAbout(ctx, needs, releases, present)
 	var back []*Finding
 	var entries []Entry
 	for _, f := range removed {
@@ -387,7 +392,7 @@ func (s *Scrubber) schedule(l *look, reports []TargetReport) {
 		u.failed = u.failed || incomplete
 		var ready time.Time
 		for _, r := range l.releases[a] {
-			if at := r.Ready(l.grace); at.After(ready) {
+			if at := r.Due(l.grace, l.runtime != nil); at.After(ready) {
 				ready = at
 			}
 		}
@@ -407,7 +412,7 @@ func (u upshot) with(f Finding) upshot {
 	switch {
 	case f.Removed:
 		u.removed = true
-	case f.Reason == Unconfirmed || f.Reason == Changed:
+	case f.Reason == Unconfirmed, f.Reason == Changed, f.Reason == StillRuns, f.Reason == SandboxHas:
 		u.failed = true
 	case f.Verdict == Wait:
 		u.waits = true

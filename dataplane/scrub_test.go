@@ -283,7 +283,7 @@ func TestScrubConfiguredAnew(t *testing.T) {
 		synctest.Wait()
 		s.holds("t", "10.0.0.3")
 		s.see("C run")
-		s.Configure(nil, s.grace, s.limit)
+		s.Configure(nil, s.grace, s.limit, nil)
 		s.passes()
 		s.wait(time.Hour)
 		s.holds("t", "10.0.0.3")

@@ -22,6 +22,13 @@ type Cluster interface {
 	PodsWith(context.Context, netip.Addr) ([]Pod, error)
 }
 
+// sources are who can tell of addresses at the moment of acting.
+type sources struct {
+	cluster Cluster
+	host    func() (HostState, error)
+	runtime Runtime // nil: not asked
+}
+
 // A HostState is the node's own network at one moment.
 type HostState struct {
 	Addresses  map[netip.Addr]string // with the name of their interface

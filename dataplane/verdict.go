@@ -32,10 +32,12 @@ const (
 const (
 	Waiting         Reason = "Waiting"         // the grace is not over
 	MayStillRun     Reason = "MayStillRun"     // the pod was deleted, and nobody saw its containers end
+	StillRuns       Reason = "StillRuns"       // the pod was deleted, and the container runtime has its sandbox
 	BatchFull       Reason = "BatchFull"       // the next pass takes it
 	Changed         Reason = "Changed"         // it is not the entry that was read
 	PodHasAddress   Reason = "PodHasAddress"   // a pod of this node has it
 	UsedElsewhere   Reason = "UsedElsewhere"   // a pod of another node has it
+	SandboxHas      Reason = "SandboxHas"      // the container runtime has a sandbox with it
 	Annotated       Reason = "Annotated"       // a pod's annotation has it
 	HostAddress     Reason = "HostAddress"     // the node itself has it
 	InterfaceExists Reason = "InterfaceExists" // the entry names an interface that exists
@@ -59,7 +61,7 @@ const (
 
 // A Claim says who has an address.
 type Claim struct {
-	Reason  Reason    // PodHasAddress, Annotated, HostAddress, UsedElsewhere
+	Reason  Reason    // PodHasAddress, SandboxHas, Annotated, HostAddress, UsedElsewhere
 	By      string    // pod or interface, for people
 	Started time.Time // of the pod; zero where that is not known
 }
@@ -74,6 +76,7 @@ type Evidence struct {
 
 	Release *Release // of the entry's address; nil: nobody is known to have lost it
 	Full    bool     // this pass has enough addresses without it
+	Runtime bool     // a container runtime can be asked
 
 	// What was asked just now.
 	Asked      bool   // whether anybody was
@@ -82,6 +85,7 @@ type Evidence struct {
 	Elsewhere  *Claim // in the rest of the cluster; asked for only where Scope is ScopeCluster
 	Interfaces map[uint32]bool
 	Ending     bool // the release's pod is there, and terminating
+	Sandbox    bool // the container runtime has one of the release's pod
 }
 
 // A Decision is a verdict with its reason and a sentence for people.
@@ -102,6 +106,8 @@ func Decide(e Evidence) Decision {
 		return Decision{Keep, Unconfirmed, "not asked yet who has the address"}
 	case e.AskedWhy != "":
 		return Decision{Keep, Unconfirmed, "cannot confirm that nobody has the address: " + e.AskedWhy}
+	case e.Sandbox && e.Now.Before(e.Release.NotBefore):
+		return Decision{Wait, StillRuns, e.Release.says() + ", but the container runtime still has its sandbox"}
 	case e.Claim != nil && e.Claim.Reason == HostAddress:
 		return Decision{Keep, HostAddress, "the address is the node's own: " + e.Claim.By}
 	case (e.Claim != nil || e.Elsewhere != nil) && interfaceGone:
@@ -110,6 +116,8 @@ func Decide(e Evidence) Decision {
 		return Decision{Keep, Terminating, e.Release.says() + ", but is still ending, and TCP connections may be closing"}
 	case e.Entry.Connection != nil && e.taken() != nil:
 		return decideByAge(*e.Entry.Connection, *e.taken())
+	case e.Claim != nil && e.Claim.Reason == SandboxHas:
+		return Decision{Keep, SandboxHas, "the container runtime has a sandbox of pod " + e.Claim.By + " with the address"}
 	case e.Claim != nil && e.Claim.Reason == Annotated:
 		return Decision{Keep, Annotated, "an annotation of pod " + e.Claim.By + " has the address"}
 	case e.Claim != nil:
@@ -124,12 +132,13 @@ func Decide(e Evidence) Decision {
 	return Decision{Remove, e.Release.Reason, e.Release.says()}
 }
 
-// taken is the claim of another pod on the address, if one is known by the pod itself.
+// taken is the claim of another pod on the address, if one is known by the pod itself. Since when an annotation or a sandbox counts is not known.
 func (e *Evidence) taken() *Claim {
-	for _, c := range []*Claim{e.Claim, e.Elsewhere} {
-		if c != nil && (c.Reason == PodHasAddress || c.Reason == UsedElsewhere) {
-			return c
-		}
+	switch {
+	case e.Claim == nil:
+		return e.Elsewhere
+	case e.Claim.Reason == PodHasAddress:
+		return e.Claim
 	}
 	return nil
 }
@@ -162,11 +171,11 @@ func DecideUnasked(e Evidence) (Decision, bool) {
 		return Decision{Keep, Protected, e.Entry.Protected}, true
 	case r.Reason == SandboxLost && !e.ScrubOnLoss:
 		return Decision{Keep, SandboxLost, r.says() + "; with onSandboxLoss: Scrub the entry would go"}, true
-	case r.Reason == SandboxLost && e.Now.Before(r.Ready(e.Grace)):
+	case r.Reason == SandboxLost && e.Now.Before(r.Due(e.Grace, e.Runtime)):
 		return Decision{Wait, SandboxLost, fmt.Sprintf("%s, for %s of %s", r.says(), e.Now.Sub(r.Since).Round(time.Second), e.Grace)}, true
-	case e.Now.Before(r.NotBefore):
+	case e.Now.Before(r.NotBefore) && !e.Runtime:
 		return Decision{Wait, MayStillRun, fmt.Sprintf("%s, and its containers were not seen to end; they may run until %s", r.says(), r.NotBefore.UTC().Format(time.RFC3339))}, true
-	case e.Now.Before(r.Ready(e.Grace)):
+	case e.Now.Before(r.Due(e.Grace, e.Runtime)):
 		return Decision{Wait, Waiting, fmt.Sprintf("%s, for %s of %s", r.says(), e.Now.Sub(r.Since).Round(time.Second), e.Grace)}, true
 	case e.Full:
 		return Decision{Wait, BatchFull, "the next pass takes the address"}, true

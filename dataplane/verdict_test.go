@@ -63,6 +63,53 @@ func TestDecide(t *testing.T) {
 			e.Now = noon.Add(time.Minute)
 			release(e, func(r *Release) { r.NotBefore = noon.Add(time.Minute) })
 		}, Remove, PodGone},
+		{"its containers may run, and the runtime was not asked", func(e *Evidence) {
+			e.Runtime, e.Asked = true, false
+			release(e, func(r *Release) { r.NotBefore = noon.Add(time.Minute) })
+		}, Keep, Unconfirmed},
+		{"its containers may run, and the runtime has no sandbox", func(e *Evidence) {
+			e.Runtime = true
+			release(e, func(r *Release) { r.NotBefore = noon.Add(time.Minute) })
+		}, Remove, PodGone},
+		{"the runtime has no sandbox, a moment before the grace ends", func(e *Evidence) {
+			e.Runtime, e.Now = true, noon.Add(10*time.Second-1)
+			release(e, func(r *Release) { r.NotBefore = noon.Add(time.Minute) })
+		}, Wait, Waiting},
+		{"the runtime has its sandbox", func(e *Evidence) {
+			e.Runtime, e.Sandbox = true, true
+			release(e, func(r *Release) { r.NotBefore = noon.Add(time.Minute) })
+		}, Wait, StillRuns},
+		{"the runtime has its sandbox, and the interface is gone", func(e *Evidence) {
+			e.Runtime, e.Sandbox, e.Claim, e.Entry.Interface = true, true, other, 9
+			release(e, func(r *Release) { r.NotBefore = noon.Add(time.Minute) })
+		}, Wait, StillRuns},
+		{"the runtime has its sandbox, without an address, for too long", func(e *Evidence) {
+			e.Runtime, e.Sandbox, e.Now = true, true, noon.Add(time.Minute)
+			release(e, func(r *Release) { r.NotBefore = noon.Add(time.Minute) })
+		}, Remove, PodGone},
+		{"the runtime has its sandbox, of a pod that lost the address and lives", func(e *Evidence) {
+			e.Runtime, e.Sandbox = true, true
+			release(e, func(r *Release) { r.Reason = AddressLost })
+		}, Remove, AddressLost},
+		{"a sandbox has the address", func(e *Evidence) { e.Runtime, e.Claim = true, &Claim{Reason: SandboxHas, By: "ns/b"} }, Keep, SandboxHas},
+		{"a sandbox has the address, whose own is said to be lost", func(e *Evidence) {
+			e.Runtime, e.ScrubOnLoss, e.Claim = true, true, &Claim{Reason: SandboxHas, By: "ns/a"}
+			release(e, func(r *Release) { r.Reason = SandboxLost })
+		}, Keep, SandboxHas},
+		{"a sandbox has the address, the interface is gone", func(e *Evidence) {
+			e.Runtime, e.Claim, e.Entry.Interface = true, &Claim{Reason: SandboxHas, By: "ns/b"}, 9
+		}, Remove, InterfaceGone},
+		{"a connection, and a sandbox has the address", func(e *Evidence) {
+			e.Runtime, e.Claim, e.Entry.Connection = true, &Claim{SandboxHas, "ns/b", noon}, &Connection{Started: noon.Add(-time.Hour)}
+		}, Keep, SandboxHas},
+		{"a connection older than another node's pod, and an annotation has the address", func(e *Evidence) {
+			e.Scope, e.Entry.Connection = ScopeCluster, &Connection{Started: noon.Add(-time.Hour)}
+			e.Claim, e.Elsewhere = &Claim{Reason: Annotated, By: "ns/b"}, &Claim{UsedElsewhere, "ns/c", noon}
+		}, Keep, Annotated},
+		{"a connection older than another node's pod, and a sandbox has the address", func(e *Evidence) {
+			e.Runtime, e.Scope, e.Entry.Connection = true, ScopeCluster, &Connection{Started: noon.Add(-time.Hour)}
+			e.Claim, e.Elsewhere = &Claim{Reason: SandboxHas, By: "ns/b"}, &Claim{UsedElsewhere, "ns/c", noon}
+		}, Keep, SandboxHas},
 		{"the batch is full", func(e *Evidence) { e.Full = true }, Wait, BatchFull},
 		{"the batch is full, so nobody was asked", func(e *Evidence) { e.Full, e.Asked = true, false }, Wait, BatchFull},
 		{"nobody was asked", func(e *Evidence) { e.Asked = false }, Keep, Unconfirmed},
@@ -162,14 +209,16 @@ func TestDecideOrder(t *testing.T) {
 		{Protected, func() { e.Entry.Protected = "" }},
 		{SandboxLost, func() { e.ScrubOnLoss = true }},
 		{SandboxLost, func() { r.Reason = PodGone }},
-		{MayStillRun, func() { r.NotBefore = noon }},
+		{MayStillRun, func() { e.Runtime, e.Sandbox = true, true }},
 		{Waiting, func() { e.Now = noon.Add(10 * time.Second) }},
 		{BatchFull, func() { e.Full = false }},
 		{Unconfirmed, func() { e.Asked = true }},
 		{Unconfirmed, func() { e.AskedWhy = "" }},
+		{StillRuns, func() { r.NotBefore = noon }},
 		{HostAddress, func() { e.Claim = &Claim{Reason: Annotated, By: "ns/b"}; e.Entry.Interface = 9 }},
 		{InterfaceGone, func() { e.Entry.Interface = 1 }},
-		{Annotated, func() { e.Claim = &Claim{Reason: PodHasAddress, By: "ns/b"} }},
+		{Annotated, func() { e.Claim = &Claim{Reason: SandboxHas, By: "ns/b"} }},
+		{SandboxHas, func() { e.Claim = &Claim{Reason: PodHasAddress, By: "ns/b"} }},
 		{PodHasAddress, func() { e.Claim = nil }},
 		{InterfaceExists, func() { e.Entry.Interface = 0 }},
 		{CannotAsk, func() { r.First = true }},
@@ -200,6 +249,8 @@ func TestDecideSays(t *testing.T) {
 		{func(e *Evidence) { e.Claim = &Claim{Reason: HostAddress, By: "eth0"} }, "the node's own: eth0"},
 		{func(e *Evidence) { e.Claim = &Claim{Reason: PodHasAddress, By: "ns/b"} }, "pod ns/b has the address now"},
 		{func(e *Evidence) { e.Claim = &Claim{Reason: Annotated, By: "ns/b"} }, "an annotation of pod ns/b"},
+		{func(e *Evidence) { e.Claim = &Claim{Reason: SandboxHas, By: "ns/b"} }, "a sandbox of pod ns/b with the address"},
+		{func(e *Evidence) { e.Runtime, e.Sandbox, e.Release.NotBefore = true, true, noon.Add(time.Hour) }, "the container runtime still has its sandbox"},
 		{func(e *Evidence) { e.Scope, e.Elsewhere = ScopeCluster, &Claim{Reason: UsedElsewhere, By: "ns/c"} }, "pod ns/c has the address now"},
 		{func(e *Evidence) { e.Entry.Interface = 2 }, "interface 2 of the entry still exists"},
 		{func(e *Evidence) { e.Entry.Interface, e.Claim = 9, &Claim{Reason: PodHasAddress, By: "ns/b"} }, "the entry is for interface 9, which is gone"},
@@ -221,7 +272,8 @@ func slowRemove(e Evidence) bool {
 	}
 	mayBeTouched := e.Entry.Protected == "" && !e.Entry.Peer
 	reallyLost := e.Release.Reason != SandboxLost || e.ScrubOnLoss
-	waited := !e.Now.Before(e.Release.Since.Add(e.Grace)) && !e.Now.Before(e.Release.NotBefore) && !e.Full
+	containersEnded := !e.Now.Before(e.Release.NotBefore) || (e.Runtime && !e.Sandbox)
+	waited := !e.Now.Before(e.Release.Since.Add(e.Grace)) && containersEnded && !e.Full
 	answered := e.Asked && e.AskedWhy == ""
 	notTheNodes := e.Claim == nil || e.Claim.Reason != HostAddress
 	namesNoInterface := e.Entry.Interface == 0
@@ -234,11 +286,12 @@ func slowRemove(e Evidence) bool {
 		if c.TCP && e.Ending {
 			return false
 		}
-		var pod *Claim // that has the address
-		if e.Claim != nil && e.Claim.Reason == PodHasAddress {
-			pod = e.Claim
-		} else if e.Elsewhere != nil {
+		pod := e.Claim // that has the address, and of which it is known since when
+		if pod == nil {
 			pod = e.Elsewhere
+		}
+		if e.Claim != nil && e.Claim.Reason != PodHasAddress {
+			pod = nil
 		}
 		timesAreKnown := pod != nil && !c.Started.IsZero() && !pod.Started.IsZero()
 		provablyTheOldOnes = timesAreKnown && pod.Started.Sub(c.Started) > time.Second
@@ -252,9 +305,11 @@ func randomEvidence(r *rand.Rand) Evidence {
 	e := Evidence{
 		Entry: Entry{Table: "t", Text: "10.0.0.1", Address: netip.MustParseAddr("10.0.0.1"), Interface: []uint32{0, 1, 9}[r.IntN(3)]},
 		Scope: []Scope{ScopeNode, ScopeCluster}[r.IntN(2)], ScrubOnLoss: r.IntN(2) == 0, Grace: 10 * time.Second, Now: seconds(60), Full: rarely(), Asked: !rarely(),
-		Claim:      []*Claim{nil, nil, nil, {Reason: HostAddress, By: "h"}, {Reason: PodHasAddress, By: "b"}, {Reason: Annotated, By: "b"}}[r.IntN(6)],
+		Claim:      []*Claim{nil, nil, nil, {Reason: HostAddress, By: "h"}, {Reason: PodHasAddress, By: "b"}, {Reason: Annotated, By: "b"}, {Reason: SandboxHas, By: "b"}}[r.IntN(7)],
 		Interfaces: []map[uint32]bool{nil, {}, {1: true}, {1: true}}[r.IntN(4)],
 	}
+	e.Runtime = r.IntN(2) == 0
+	e.Sandbox = e.Runtime && r.IntN(2) == 0
 	if rarely() {
 		e.Entry.Protected = "protected"
 	}

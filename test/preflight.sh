@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says at once what is missing for a build, before one has run for minutes:  preflight.sh [go] [cc] [make] [ipset]
+# Says at once what is missing for a build, before one has run for minutes:  preflight.sh [go] [cc] [make] [ipset] [containerd]
 # On a CI machine (CI=true, root, Debian) it installs what Debian has.
 set -eu
 cd "$(dirname "$0")/.."
@@ -36,6 +36,13 @@ need_cc() {
 # The tests compare with what it prints.
 need_ipset() {
 	command -v ipset >/dev/null || missing="$missing ipset"
+}
+
+# The tests ask a real one about pods with a real network.
+need_containerd() {
+	for part in containerd:containerd runc:runc /usr/lib/cni/ptp:containernetworking-plugins; do
+		command -v "${part%:*}" >/dev/null || missing="$missing ${part#*:}"
+	done
 }
 
 need_make() {
