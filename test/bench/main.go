@@ -8,7 +8,7 @@
 //	-run NAME,...    which to run; the same as naming them as arguments. Default: $B, else all but the slow ones
 //	-runs N          how often to measure each side, after a warm-up (3)
 //	-unstale FILE    the program to measure. Default: $UNSTALE, else it is built from the checkout
-//	-kubectl FILE    the kubectl to compare with. Default: the one that test/controlplane/kubectl.sh builds
+//	-kubectl FILE    the kubectl to compare with. Default: the one that test/controlplane/program.sh builds
 //	-o FILE          where the figures go as JSON. Default: bench.json at the root of the checkout
 //
 // The control plane's program must have been built: `make controlplane`. Exit status: 0 done; 1 something failed; 2 usage.
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	names := flags.String("run", "", "which to run, comma-separated; default: $B, else all but the slow ones")
 	runs := flags.Int("runs", 3, "how often to measure each side")
 	unstale := flags.String("unstale", os.Getenv("UNSTALE"), "the unstale to measure; default: $UNSTALE, else it is built")
-	kubectl := flags.String("kubectl", "", "the kubectl to compare with; default: the one that test/controlplane/kubectl.sh builds")
+	kubectl := flags.String("kubectl", "", "the kubectl to compare with; default: the one that test/controlplane/program.sh builds")
 	output := flags.String("o", "", "where the figures go as JSON; default: bench.json at the root of the checkout")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):

@@ -106,7 +106,7 @@ func (s *session) needKubectl(ctx context.Context) error {
 	if s.kubectl != "" {
 		return nil
 	}
-	out, err := s.tool(ctx, "build kubectl", filepath.Join(s.root, "test", "controlplane", "kubectl.sh"))
+	out, err := s.tool(ctx, "build kubectl", filepath.Join(s.root, "test", "controlplane", "program.sh"), "kubectl")
 	s.kubectl = strings.TrimSpace(out)
 	return err
 }
