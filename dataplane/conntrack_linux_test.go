@@ -3,11 +3,15 @@
 package dataplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,5 +164,80 @@ func TestManyConnections(t *testing.T) {
 	}
 	if left := flows(t); len(left) != all-1000 {
 		t.Errorf("%d are left", len(left))
+	}
+}
+
+// While others add and delete connections as fast as they can, all of an address are found and deleted, and none of another.
+func TestBusyConntrack(t *testing.T) {
+	newNetwork(t)
+	const lost, live = 200, 2000
+	for i := range live {
+		aFlow{protocol: unix.IPPROTO_UDP, source: fmt.Sprintf("10.0.1.%d:%d", i%250, 4000+i/250), destination: "10.0.0.9:53"}.create(t)
+	}
+	stop := busyConnections(t)
+	for range 20 {
+		for i := range lost {
+			aFlow{protocol: unix.IPPROTO_UDP, source: fmt.Sprintf("10.0.0.1:%d", 4000+i), destination: "10.0.0.9:53"}.create(t)
+		}
+		entries := readAll(t, Conntrack{}, addresses("10.0.0.1"))
+		entries = slices.CompactFunc(entries, func(a, b Entry) bool { return a.Text == b.Text }) // one at which a list was cut may come twice
+		if len(entries) != lost {
+			t.Fatalf("%d of %d connections were found", len(entries), lost)
+		}
+		for i, o := range (Conntrack{}).Remove(t.Context(), entries) {
+			if o.Result != Removed {
+				t.Fatalf("%s: %v", entries[i].Text, o)
+			}
+		}
+		if left := readAll(t, Conntrack{}, addresses("10.0.0.1")); len(left) != 0 {
+			t.Fatalf("%d are left", len(left))
+		}
+	}
+	if rounds := stop(); rounds < 20 {
+		t.Errorf("the others made only %d rounds", rounds)
+	}
+	left := 0
+	for _, f := range slices.Compact(flows(t)) {
+		if strings.HasPrefix(f, "udp 10.0.1.") {
+			left++
+		}
+	}
+	if left != live {
+		t.Errorf("%d of the %d others are left", left, live)
+	}
+}
+
+// busyConnections adds and deletes connections in the test's network until it is stopped, and then tells how often it has done so.
+func busyConnections(t *testing.T) (stop func() (rounds int)) {
+	t.Helper()
+	network, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	rounds := 0
+	working.Go(func() {
+		defer network.Close()
+		runtime.LockOSThread() // never unlocked: its network is another than the process's
+		if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		for ; ctx.Err() == nil; rounds++ {
+			for i := range 100 {
+				aFlow{protocol: unix.IPPROTO_UDP, source: fmt.Sprintf("10.0.2.1:%d", 4000+i), destination: "10.0.0.9:53"}.create(t)
+			}
+			for _, o := range (Conntrack{}).Remove(context.Background(), readAll(t, Conntrack{}, addresses("10.0.2.1"))) {
+				if o.Result == Failed {
+					t.Error(o)
+				}
+			}
+		}
+	})
+	return func() int {
+		cancel()
+		working.Wait()
+		return rounds
 	}
 }

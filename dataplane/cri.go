@@ -20,6 +20,7 @@ import (
 type Sandbox struct {
 	Pod       PodRef
 	Addresses []netip.Addr // none of one that has the node's network
+	Ready     bool         // otherwise it has ended, and its network was not taken down yet
 }
 
 // A Runtime is the node's container runtime, asked at the moment of acting.
@@ -112,7 +113,7 @@ func (c *CRI) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 		if is {
 			known[item.Id] = k
 		}
-		if k.state == cri.PodSandboxState_SANDBOX_READY || len(k.Addresses) > 0 {
+		if k.Ready || len(k.Addresses) > 0 {
 			living = append(living, k.Sandbox)
 		}
 	}
@@ -123,7 +124,7 @@ func (c *CRI) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 // sandbox asks about one sandbox. final tells that the answer holds as long as its state does.
 func (c *CRI) sandbox(ctx context.Context, item *cri.PodSandbox) (k knownSandbox, final bool, err error) {
 	m := item.GetMetadata()
-	k = knownSandbox{Sandbox{Pod: PodRef{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid()}}, item.State}
+	k.Pod = PodRef{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid()}
 	response, err := c.client.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: item.Id})
 	switch {
 	case status.Code(err) == codes.NotFound: // it was removed meanwhile
@@ -134,6 +135,7 @@ func (c *CRI) sandbox(ctx context.Context, item *cri.PodSandbox) (k knownSandbox
 	}
 	s := response.GetStatus()
 	k.state = s.GetState()
+	k.Ready = k.state == cri.PodSandboxState_SANDBOX_READY
 	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_NODE {
 		return k, true, nil
 	}
@@ -151,7 +153,7 @@ func (c *CRI) sandbox(ctx context.Context, item *cri.PodSandbox) (k knownSandbox
 		}
 		k.Addresses = append(k.Addresses, a.Unmap().WithZone(""))
 	}
-	return k, (k.state == cri.PodSandboxState_SANDBOX_READY) == (len(k.Addresses) > 0), nil
+	return k, k.Ready == (len(k.Addresses) > 0), nil
 }
 
 // explain turns an error into what an operator can do about it.

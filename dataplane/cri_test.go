@@ -149,6 +149,9 @@ func sandboxesOf(t *testing.T, c *CRI) string {
 	var texts []string
 	for _, s := range sandboxes {
 		text := s.Pod.UID
+		if !s.Ready {
+			text += " (ended)"
+		}
 		for _, a := range s.Addresses {
 			text += " " + a.String()
 		}
@@ -177,10 +180,10 @@ func TestCRISandboxes(t *testing.T) {
 	f.set("5", "E", ready, ofPod, "::ffff:10.0.0.5")
 	f.set("6", "F", ready, ofPod) // between two words of the runtime
 	f.do(func() { f.sandboxes["7"] = &cri.PodSandboxStatus{Id: "7"} })
-	if got := sandboxesOf(t, c); got != ", A 10.0.0.1 fd00::1, B 10.0.0.2, D, E 10.0.0.5, F" {
+	if got := sandboxesOf(t, c); got != ", A 10.0.0.1 fd00::1, B (ended) 10.0.0.2, D, E 10.0.0.5, F" {
 		t.Error(got)
 	}
-	if got := sandboxesOf(t, c); got != ", A 10.0.0.1 fd00::1, B 10.0.0.2, D, E 10.0.0.5, F" {
+	if got := sandboxesOf(t, c); got != ", A 10.0.0.1 fd00::1, B (ended) 10.0.0.2, D, E 10.0.0.5, F" {
 		t.Error(got)
 	}
 }
@@ -203,7 +206,7 @@ func TestCRIAsksOnce(t *testing.T) {
 	f.set("2", "B", notReady, ofPod)
 	f.set("6", "F", ready, ofPod, "10.0.0.6")
 	f.set("4", "", notReady, ofNode)
-	if got := sandboxesOf(t, c); got != "A 10.0.0.1, F 10.0.0.6" {
+	if got := sandboxesOf(t, c); got != "A (ended) 10.0.0.1, F 10.0.0.6" {
 		t.Error(got)
 	}
 	if got := f.questions(); got != "1 2 6" {

@@ -184,7 +184,11 @@ func (a *answers) claim(address netip.Addr, releases []*Release) *Claim {
 	}
 	for i := range a.sandboxes {
 		if s := &a.sandboxes[i]; slices.Contains(s.Addresses, address) {
-			return &Claim{Reason: SandboxHas, By: s.Pod.String()}
+			by := "a sandbox of pod " + s.Pod.String()
+			if !s.Ready {
+				by += ", which has ended, but its network was not taken down,"
+			}
+			return &Claim{Reason: SandboxHas, By: by}
 		}
 	}
 	return annotated

@@ -174,33 +174,47 @@ func (c *netfilterConn) dump(ctx context.Context, kind uint16, body []byte, each
 	if err := c.send(b); err != nil {
 		return err
 	}
-	interrupted := false
-	var failure error
-	err := c.receive(ctx, func(m netlinkMessage) (bool, error) {
-		if m.Seq != seq {
-			return false, nil
-		}
-		interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
-		switch {
-		case m.Type == unix.NLMSG_DONE, m.Type == unix.NLMSG_ERROR:
-			if n := m.errno(); n != 0 {
-				return true, n
-			}
-			return true, nil
-		case failure != nil: // the rest of the answer is still on its way
-		case len(m.data) < sizeofNfgenmsg:
-			failure = errMalformed
-		default:
-			failure = each(m.data[0], m.data[sizeofNfgenmsg:])
-		}
+	l := listing{seq: seq, each: each}
+	return l.ended(c.receive(ctx, l.take))
+}
+
+// A listing is the kernel's answer to a question for a list, as it comes.
+type listing struct {
+	seq         uint32
+	each        func(family byte, attributes []byte) error
+	interrupted bool  // the list changed meanwhile, so that it may lack entries
+	failure     error // of each; the rest of the answer is still on its way
+}
+
+// take takes in a message and tells whether it was the last one.
+func (l *listing) take(m netlinkMessage) (last bool, err error) {
+	if m.Seq != l.seq {
 		return false, nil
-	})
+	}
+	l.interrupted = l.interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
+	switch {
+	case m.Type == unix.NLMSG_DONE, m.Type == unix.NLMSG_ERROR:
+		if n := m.errno(); n != 0 {
+			return true, n
+		}
+		return true, nil
+	case l.failure != nil:
+	case len(m.data) < sizeofNfgenmsg:
+		l.failure = errMalformed
+	default:
+		l.failure = l.each(m.data[0], m.data[sizeofNfgenmsg:])
+	}
+	return false, nil
+}
+
+// ended is why the list is not to be believed; nil: it is. err is why no more came.
+func (l *listing) ended(err error) error {
 	switch {
 	case err != nil:
 		return err
-	case failure != nil:
-		return failure
-	case interrupted:
+	case l.failure != nil:
+		return l.failure
+	case l.interrupted:
 		return errDisturbed
 	}
 	return nil

@@ -68,8 +68,17 @@ func TestRuntimeHasTheAddress(t *testing.T) {
 		}
 		s.said("t", "10.0.0.1", "Wait StillRuns")
 		s.wait(5 * time.Minute)
-		s.said("t", "10.0.0.1", "Keep SandboxHas")
+		f := s.said("t", "10.0.0.1", "Keep SandboxHas")
+		if want := "by the container runtime a sandbox of pod ns/a has the address"; f.Message != want {
+			t.Errorf("%q, want %q", f.Message, want)
+		}
 		s.holds("t", "10.0.0.1")
+		r.has("A ended 10.0.0.1")
+		s.wait(5 * time.Minute)
+		f = s.said("t", "10.0.0.1", "Keep SandboxHas")
+		if want := "by the container runtime a sandbox of pod ns/a, which has ended, but its network was not taken down, has the address"; f.Message != want {
+			t.Errorf("%q, want %q", f.Message, want)
+		}
 		r.has()
 		s.wait(5 * time.Minute)
 		s.holds("t", "")

@@ -77,15 +77,19 @@ func (r *fakeRuntime) Sandboxes(context.Context) ([]Sandbox, error) {
 	return slices.Clone(r.sandboxes), nil
 }
 
-// has sets which sandboxes there are, as "A 10.0.0.1".
+// has sets which sandboxes there are, as "A 10.0.0.1", or "A ended 10.0.0.1" of one whose network is still there.
 func (r *fakeRuntime) has(sandboxes ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sandboxes = nil
 	for _, text := range sandboxes {
 		words := strings.Fields(text)
-		s := Sandbox{Pod: PodRef{"ns", strings.ToLower(words[0]), words[0]}}
+		s := Sandbox{Pod: PodRef{"ns", strings.ToLower(words[0]), words[0]}, Ready: true}
 		for _, w := range words[1:] {
+			if w == "ended" {
+				s.Ready = false
+				continue
+			}
 			s.Addresses = append(s.Addresses, addr(w))
 		}
 		r.sandboxes = append(r.sandboxes, s)

@@ -62,7 +62,7 @@ const (
 // A Claim says who has an address.
 type Claim struct {
 	Reason  Reason    // PodHasAddress, SandboxHas, Annotated, HostAddress, UsedElsewhere
-	By      string    // pod or interface, for people
+	By      string    // pod, interface or sandbox, for people
 	Started time.Time // of the pod; zero where that is not known
 }
 
@@ -117,7 +117,7 @@ func Decide(e Evidence) Decision {
 	case e.Entry.Connection != nil && e.taken() != nil:
 		return decideByAge(*e.Entry.Connection, *e.taken())
 	case e.Claim != nil && e.Claim.Reason == SandboxHas:
-		return Decision{Keep, SandboxHas, "the container runtime has a sandbox of pod " + e.Claim.By + " with the address"}
+		return Decision{Keep, SandboxHas, "by the container runtime " + e.Claim.By + " has the address"}
 	case e.Claim != nil && e.Claim.Reason == Annotated:
 		return Decision{Keep, Annotated, "an annotation of pod " + e.Claim.By + " has the address"}
 	case e.Claim != nil:
