@@ -107,24 +107,7 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 	defer k.runs(nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	informer, heard, err := k.pods.informer(podHandler{
-		saw: func(before, now *watchedPod) {
-			annotations := k.annotations()
-			pod := now.withAnnotations(annotations)
-			if before != nil {
-				relevant := dataplane.Relevant(before.withAnnotations(annotations), pod)
-				k.metrics.podUpdate(relevant, len(now.pod.Addresses) == 0)
-				if !relevant {
-					return
-				}
-				if before.UID != now.UID {
-					scrubber.Gone(string(before.UID))
-				}
-			}
-			scrubber.Saw(pod)
-		},
-		gone: func(last *watchedPod) { scrubber.Gone(string(last.UID)) },
-	})
+	informer, heard, err := k.pods.informer(k.handler(scrubber))
 	if err != nil {
 		return fmt.Errorf("watch the node's pods: %w", err)
 	}
@@ -165,6 +148,28 @@ func (k *kernel) scrub(ctx context.Context, c *KernelConfig) error {
 		for _, object := range informer.GetStore().List() { // the annotations that count may be others
 			scrubber.Saw(object.(*watchedPod).withAnnotations(k.annotations()))
 		}
+	}
+}
+
+// handler tells the scrubber of pods, but for updates that cannot matter to it.
+func (k *kernel) handler(scrubber *dataplane.Scrubber) podHandler {
+	return podHandler{
+		saw: func(before, now *watchedPod) {
+			annotations := k.annotations()
+			pod := now.withAnnotations(annotations)
+			if before != nil {
+				relevant := dataplane.Relevant(before.withAnnotations(annotations), pod)
+				k.metrics.podUpdate(relevant, len(now.pod.Addresses) == 0)
+				if !relevant {
+					return
+				}
+				if before.UID != now.UID {
+					scrubber.Gone(string(before.UID))
+				}
+			}
+			scrubber.Saw(pod)
+		},
+		gone: func(last *watchedPod) { scrubber.Gone(string(last.UID)) },
 	}
 }
 

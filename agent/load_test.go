@@ -48,6 +48,23 @@ func TestErrorMessages(t *testing.T) {
 	goldenErrors(t, "errors-unbuilt", func(data []byte) (*Configuration, error) { return parse(data, validate) })
 }
 
+// compareFile compares with a golden file, or writes it.
+func compareFile(t *testing.T, golden, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func goldenErrors(t *testing.T, dir string, parse func([]byte) (*Configuration, error)) {
 	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -63,19 +80,7 @@ func goldenErrors(t *testing.T, dir string, parse func([]byte) (*Configuration, 
 			if err == nil || c != nil {
 				t.Fatalf("got a configuration %v and the error %v, want an error only", c, err)
 			}
-			golden := strings.TrimSuffix(file, ".yaml") + ".txt"
-			if *update {
-				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, readErr := os.ReadFile(golden)
-			if readErr != nil {
-				t.Fatal(readErr)
-			}
-			if got := err.Error() + "\n"; got != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", got, want)
-			}
+			compareFile(t, strings.TrimSuffix(file, ".yaml")+".txt", err.Error()+"\n")
 		})
 	}
 }

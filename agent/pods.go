@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,6 +175,10 @@ func trimPod(object any) (any, error) {
 	return w, nil
 }
 
+// mirrorPause is how long the API server may lack a static pod that runs on: whoever deletes it there deletes a mirror, which the kubelet makes again when
+// it next looks at the pod, within a minute and a half (its syncFrequency of 1 minute, and half of that).
+const mirrorPause = 2 * time.Minute
+
 // podOf is what counts of a pod for its addresses.
 func podOf(p *corev1.Pod, annotations []string) dataplane.Pod {
 	pod := dataplane.Pod{
@@ -186,6 +191,9 @@ func podOf(p *corev1.Pod, annotations []string) dataplane.Pod {
 	}
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
 		pod.GracePeriod = dataplane.Seconds(*g)
+	}
+	if _, mirrors := p.Annotations[corev1.MirrorPodAnnotationKey]; mirrors {
+		pod.GracePeriod += mirrorPause
 	}
 	for _, ip := range p.Status.PodIPs {
 		pod.Addresses = appendAddress(pod.Addresses, ip.IP)

@@ -45,6 +45,8 @@ func TestPodOf(t *testing.T) {
 		{"the node's network", head + "spec: {hostNetwork: true}", func(p *dataplane.Pod) { p.HostNetwork = true }},
 		{"being deleted", "metadata: {namespace: ns, name: p, uid: u, creationTimestamp: \"2026-01-02T03:04:05Z\", deletionTimestamp: \"2026-01-02T03:05:05Z\", deletionGracePeriodSeconds: 0}\nspec: {terminationGracePeriodSeconds: 90}",
 			func(p *dataplane.Pod) { p.Terminating, p.GracePeriod = true, 90*time.Second }},
+		{"a static pod's mirror", "metadata: {namespace: ns, name: p, uid: u, creationTimestamp: \"2026-01-02T03:04:05Z\", annotations: {kubernetes.io/config.mirror: x}}\nspec: {terminationGracePeriodSeconds: 30}",
+			func(p *dataplane.Pod) { p.GracePeriod = 150 * time.Second }},
 		{"sandbox lost", head + "status: {conditions: [{type: Ready, status: \"True\"}, {type: PodReadyToStartContainers, status: \"False\"}]}", func(p *dataplane.Pod) { p.SandboxLost = true }},
 		{"sandbox there", head + "status: {conditions: [{type: PodReadyToStartContainers, status: \"True\"}]}", func(*dataplane.Pod) {}},
 		{"annotations", "metadata: {namespace: ns, name: p, uid: u, creationTimestamp: \"2026-01-02T03:04:05Z\", annotations: {cni.projectcalico.org/podIP: 10.0.0.1/32, vpc.amazonaws.com/pod-ips: \"10.0.0.2,fd00::1\", other: 10.0.0.9}}",

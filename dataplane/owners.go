@@ -151,8 +151,11 @@ func (l *life) see(p Pod, now time.Time) {
 				l.have(a, i == 0, now)
 			}
 		}
-		for a := range l.addresses {
+		for a, h := range l.addresses {
 			l.lose(a, PodFinished, now, now)
+			if lived {
+				h.anew()
+			}
 		}
 	case p.silent():
 	default:
@@ -192,6 +195,12 @@ func (l *life) lose(a netip.Addr, why Reason, now, notBefore time.Time) {
 	}
 }
 
+// anew makes the loss one to be looked at anew: what the pod kept while it lived it keeps no longer.
+func (h *holding) anew() {
+	r := *h.lost // another one: who has this one goes on with it
+	h.lost = &r
+}
+
 // Gone takes in that the API server no longer has the pod of that UID. Unless its containers were seen ended they may run on for a while: a pod
 // can be deleted by force.
 func (o *Owners) Gone(uid string, now time.Time) {
@@ -206,10 +215,9 @@ func (o *Owners) Gone(uid string, now time.Time) {
 	}
 	for a, h := range l.addresses {
 		l.lose(a, PodGone, now, notBefore)
+		h.anew()
 		if notBefore.After(now) && h.lost.NotBefore.Before(notBefore) { // that its status did not show the address may have been for a moment only
-			later := *h.lost
-			later.NotBefore = notBefore
-			h.lost = &later
+			h.lost.NotBefore = notBefore
 		}
 	}
 	o.changed = true
@@ -306,5 +314,5 @@ func Relevant(before, after Pod) bool {
 	}
 	return before.Phase != after.Phase || before.Terminating != after.Terminating || before.SandboxLost != after.SandboxLost ||
 		before.Stopped != after.Stopped || before.GracePeriod != after.GracePeriod ||
-		!slices.Equal(before.Addresses, after.Addresses) || !slices.Equal(before.Annotated, after.Annotated)
+		!before.Started.Equal(after.Started) || !slices.Equal(before.Addresses, after.Addresses) || !slices.Equal(before.Annotated, after.Annotated)
 }

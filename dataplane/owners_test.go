@@ -244,7 +244,7 @@ func TestOwnersTable(t *testing.T) {
 		"finished, then gone": `
 			see A run 10.0.0.1
 			see A failed 10.0.0.1 → lost A 10.0.0.1 PodFinished
-			+1s gone A`,
+			+1s gone A → lost A 10.0.0.1 PodFinished since 1s ago`,
 		// What is older than the journal is only reported.
 		"finished, first seen so": `
 			see A failed 10.0.0.1
@@ -385,13 +385,13 @@ func TestOwnersMustHold(t *testing.T) {
 		"the address is lost, then the pod ends": `
 			see A run 10.0.0.1
 			see A run → lost A 10.0.0.1 AddressLost
-			+2s see A succeeded 10.0.0.1
-			+2s gone A`,
+			+2s see A succeeded 10.0.0.1 → lost A 10.0.0.1 AddressLost since 2s ago
+			+2s gone A → lost A 10.0.0.1 AddressLost since 4s ago`,
 		"the address is lost, then the pod goes, its containers seen ended": `
 			see A run 10.0.0.1
 			see A run → lost A 10.0.0.1 AddressLost
 			+2s see A run terminating stopped
-			+2s gone A`,
+			+2s gone A → lost A 10.0.0.1 AddressLost since 4s ago`,
 	} {
 		t.Run(name, func(t *testing.T) { play(t, text) })
 	}
@@ -679,6 +679,9 @@ func TestRelevant(t *testing.T) {
 		{"A run 10.0.0.1", "A run stopped 10.0.0.1", true},
 		{"A run 10.0.0.1", "A run grace=5s 10.0.0.1", true},
 		{"A run 10.0.0.1", "A run note=10.0.0.1 10.0.0.1", true},
+		{"A run 10.0.0.1", "A run started=5s 10.0.0.1", true},
+		{"A run started=5s 10.0.0.1", "A run started=5s 10.0.0.1", false},
+		{"A pending", "A pending started=5s", false},
 		{"A run 10.0.0.1", "A succeeded 10.0.0.1", true},
 		{"A host run 10.0.0.1", "A host run", false},
 		{"A host run 10.0.0.1", "A host failed", false},

@@ -750,13 +750,30 @@ func TestScrubConnections(t *testing.T) {
 					t.Errorf("kept: %v", !kept)
 				}
 				if test.said == "Keep Terminating" { // until it has ended
-					s.see("A succeeded")
-					s.wait(recheck)
+					s.see("A succeeded terminating")
+					s.wait(time.Second)
 					s.holds("t", "")
 				}
 			})
 		})
 	}
+}
+
+// What a pod keeps while it ends goes when it is gone, also one that never says that it has ended.
+func TestScrubConnectionsOfOneThatIsGone(t *testing.T) {
+	onScene(t, "t cluster", func(s *scene) {
+		e := entryOf("t", "10.0.0.1")
+		e.Connection = &Connection{TCP: true}
+		s.tables["t"].add(e)
+		s.see("A run 10.0.0.1")
+		s.see("A run terminating stopped")
+		s.wait(time.Minute)
+		s.said("t", "10.0.0.1", "Keep Terminating")
+		s.gone("A")
+		s.wait(time.Second)
+		s.said("t", "10.0.0.1", "Remove AddressLost, removed")
+		s.holds("t", "")
+	})
 }
 
 // While a table takes its time, what the others wait for grows old: it is asked for again.
