@@ -123,8 +123,12 @@ func connectionAddress(i int) netip.Addr {
 
 // makeConnection makes the one with number i: of each address there are several.
 func makeConnection(i int) error {
-	source, destination := connectionAddress(i/connectionsOf).AsSlice(), []byte{192, 0, 2, 1}
-	port := uint16(4000 + i%connectionsOf)
+	return makeConnectionOf(connectionAddress(i/connectionsOf).AsSlice(), uint16(4000+i%connectionsOf))
+}
+
+// makeConnectionOf makes one from an address and port.
+func makeConnectionOf(source []byte, port uint16) error {
+	destination := []byte{192, 0, 2, 1}
 	flow := &netlink.ConntrackFlow{
 		FamilyType: unix.AF_INET, TimeOut: 3600,
 		Forward: netlink.IPTuple{SrcIP: source, SrcPort: port, DstIP: destination, DstPort: 53, Protocol: unix.IPPROTO_UDP},

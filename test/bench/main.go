@@ -51,6 +51,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitStatus(plainPlan(ctx, args[1:], stdout), stderr)
 	}
 
+	if len(args) > 0 && args[0] == connectionLossMode {
+		return exitStatus(connectionLosses(ctx, args[1:], stdout, stderr), stderr)
+	}
+
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	list := flags.Bool("list", false, "list the benchmarks and end")

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -71,7 +72,7 @@ func measurePods(ctx context.Context, s *session) (err error) {
 	if err := k.fillNode(ctx); err != nil {
 		return err
 	}
-	if err := k.latency(ctx); err != nil {
+	if err := k.mapLatency(ctx); err != nil {
 		return fmt.Errorf("from a loss to its entries gone: %w", err)
 	}
 	if err := k.memory(ctx); err != nil {
@@ -153,8 +154,16 @@ func podKey(pod, n int) []byte {
 	return slices.Concat(podAddress(pod)[:2], binary.BigEndian.AppendUint16(nil, uint16(pod)), []byte{192, 0, 2, byte(n), 0, 80, byte(n), 7, 6, 0})
 }
 
-// startAgent starts the node's agent, with the map as a kernel table or without one.
-func (k *podBench) startAgent(ctx context.Context, name string, withMap bool) (*daemon, error) {
+// tables is the part of the configuration that has the map.
+func (k *podBench) tables() map[string]any {
+	return map[string]any{"bpfMaps": []any{map[string]any{
+		"name": "bench", "pin": k.pin, "expect": map[string]any{"type": "Hash", "keySize": 14}, "scope": "node",
+		"addresses": []any{map[string]any{"offset": 0, "size": 4}},
+	}}}
+}
+
+// startAgent starts the node's agent, with the kernel tables of that part of its configuration; nil: none.
+func (k *podBench) startAgent(ctx context.Context, name string, tables map[string]any) (*daemon, error) {
 	dir, err := os.MkdirTemp(k.scratch, "agent-")
 	if err != nil {
 		return nil, err
@@ -165,14 +174,10 @@ func (k *podBench) startAgent(ctx context.Context, name string, withMap bool) (*
 		"gossip": map[string]any{"bindAddress": gossipAddress(0), "port": gossipPort, "keyFile": key},
 		"http":   map[string]any{"debugAddress": "", "metricsAddress": metricsAt}, "report": map[string]any{"name": ""},
 	}
-	if withMap {
-		config["kernel"] = map[string]any{
-			"mode": "Enforce", "grace": kernelGrace.String(), "stateDir": filepath.Join(dir, "state"),
-			"bpfMaps": []any{map[string]any{
-				"name": "bench", "pin": k.pin, "expect": map[string]any{"type": "Hash", "keySize": 14}, "scope": "node",
-				"addresses": []any{map[string]any{"offset": 0, "size": 4}},
-			}},
-		}
+	if tables != nil {
+		kernel := map[string]any{"mode": "Enforce", "grace": kernelGrace.String(), "stateDir": filepath.Join(dir, "state")}
+		maps.Copy(kernel, tables)
+		config["kernel"] = kernel
 	}
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -195,15 +200,31 @@ func (k *podBench) startAgent(ctx context.Context, name string, withMap bool) (*
 	})
 }
 
-// latency loses addresses one after the other, while other pods' statuses change.
-func (k *podBench) latency(ctx context.Context) error {
+// mapLatency is that of the map's entries.
+func (k *podBench) mapLatency(ctx context.Context) error {
 	m, err := k.newMap(nodePods * podEntries)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	defer m.Unpin()
-	agent, err := k.startAgent(ctx, "agent", true)
+	value := make([]byte, 56)
+	return k.latency(ctx, "pods/latency", k.tables(), func(i int) (time.Time, error) {
+		err := await(ctx, fmt.Sprintf("the entries of %s are gone", podName(i)), time.Minute, time.Millisecond, func() (bool, error) {
+			for n := range podEntries {
+				if m.Lookup(podKey(i, n), value) == nil {
+					return false, nil
+				}
+			}
+			return true, nil
+		})
+		return time.Now(), err
+	})
+}
+
+// latency loses addresses one after the other, while other pods' statuses change. gone waits until the last entry of a pod is gone, and says when that was.
+func (k *podBench) latency(ctx context.Context, name string, tables map[string]any, gone func(i int) (time.Time, error)) error {
+	agent, err := k.startAgent(ctx, "agent", tables)
 	if err != nil {
 		return err
 	}
@@ -231,27 +252,19 @@ func (k *podBench) latency(ctx context.Context) error {
 			return err
 		}
 		start := time.Now()
-		value := make([]byte, 56)
-		err := await(ctx, fmt.Sprintf("the entries of %s are gone", podName(i)), time.Minute, time.Millisecond, func() (bool, error) {
-			for n := range podEntries {
-				if m.Lookup(podKey(i, n), value) == nil {
-					return false, nil
-				}
-			}
-			return true, nil
-		})
+		at, err := gone(i)
 		if err != nil {
 			return fmt.Errorf("%w; the agent's log ends: %s", err, tail(agent.log))
 		}
-		took = append(took, millis(time.Since(start)-kernelGrace))
+		took = append(took, millis(at.Sub(start)-kernelGrace))
 		if err := pause(ctx, time.Duration(rand.N(200))*time.Millisecond); err != nil {
 			return err
 		}
 	}
 	slices.Sort(took)
-	k.add("pods/latencyP50", "ms", samples{took[len(took)/2]})
-	k.add("pods/latencyP99", "ms", samples{took[len(took)*99/100]})
-	k.add("pods/latency", "ms", took)
+	k.add(name+"P50", "ms", samples{took[len(took)/2]})
+	k.add(name+"P99", "ms", samples{took[len(took)*99/100]})
+	k.add(name, "ms", took)
 	return nil
 }
 
@@ -283,7 +296,11 @@ func (k *podBench) peak(ctx context.Context, withMap bool) (float64, error) {
 		defer m.Close()
 		defer m.Unpin()
 	}
-	agent, err := k.startAgent(ctx, "agent", withMap)
+	var tables map[string]any
+	if withMap {
+		tables = k.tables()
+	}
+	agent, err := k.startAgent(ctx, "agent", tables)
 	if err != nil {
 		return 0, err
 	}
@@ -313,7 +330,7 @@ func (k *podBench) scale(ctx context.Context) error {
 	}
 	defer m.Close()
 	defer m.Unpin()
-	agent, err := k.startAgent(ctx, "agent", true)
+	agent, err := k.startAgent(ctx, "agent", k.tables())
 	if err != nil {
 		return err
 	}

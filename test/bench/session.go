@@ -90,7 +90,7 @@ func (s *session) buildUnstale(ctx context.Context) error {
 		return nil
 	}
 	s.unstale = filepath.Join(s.scratch, "unstale"+executableSuffix())
-	_, err := s.tool(ctx, "build unstale", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", s.unstale, "./cmd/unstale")
+	_, err := s.tool(ctx, "build unstale", "go", "build", "-tags", "grpcnotrace", "-trimpath", "-ldflags", "-s -w", "-o", s.unstale, "./cmd/unstale")
 	return err
 }
 

@@ -26,7 +26,7 @@ import (
 )
 
 // kernelBenchmarks are those of kernel tables. They need root.
-var kernelBenchmarks = []benchmark{ipsets, bpfMaps, conntrack, pods}
+var kernelBenchmarks = []benchmark{ipsets, bpfMaps, conntrack, pods, connectionLoss}
 
 const (
 	setEntries  = 100_000
