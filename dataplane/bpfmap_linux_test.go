@@ -576,3 +576,28 @@ func TestMapWithABusyWriter(t *testing.T) {
 		}
 	}
 }
+
+// A scan key by key that finds its place taken away again and again is not believed, and is tried again.
+func TestScanKeysDisturbed(t *testing.T) {
+	pin := filepath.Join(bpffs.New(t), "m")
+	m := newMap(t, pin, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 20})
+	at := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+	put(t, m, at(1), at(0))
+	n, disturbed := uint32(1), true
+	disturb := func([]byte, []byte) {
+		if disturbed {
+			if err := m.Delete(at(n)); err != nil {
+				t.Error(err)
+			}
+			n++
+			put(t, m, at(n), at(0))
+		}
+	}
+	if err := scanKeys(t.Context(), m, disturb); !errors.Is(err, errDisturbed) {
+		t.Errorf("%v", err)
+	}
+	disturbed = false
+	if err := scanKeys(t.Context(), m, disturb); err != nil {
+		t.Errorf("at rest: %v", err)
+	}
+}

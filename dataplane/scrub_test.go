@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // A pod runs, and then without its address: its entries go one grace later, and all else stays as it was.
@@ -691,6 +693,40 @@ func TestScrubRemovalFails(t *testing.T) {
 			t.Error(f.Message)
 		}
 		s.holds("t", "10.0.0.1 10.0.0.2")
+	})
+}
+
+// A table that lost a newer entry than the one that was to go.
+type losingTable struct{ *memTable }
+
+func (t losingTable) Remove(_ context.Context, entries []Entry) []Outcome {
+	outcomes := make([]Outcome, len(entries))
+	for i := range outcomes {
+		outcomes[i] = Outcome{WasChanged, errors.New("a newer entry was taken out, and the map is full")}
+	}
+	return outcomes
+}
+
+// That is said loudly, nothing older is put in its place, and it is looked at again.
+func TestScrubLosesANewerEntry(t *testing.T) {
+	onScene(t, "", func(s *scene) {
+		s.targets[0].Table = losingTable{s.tables["t"]}
+		s.configure()
+		s.see("A run 10.0.0.1")
+		s.tables["t"].put("10.0.0.1")
+		s.see("A run")
+		s.wait(10 * time.Second)
+		f := s.said("t", "10.0.0.1", "Wait Changed")
+		if f.Message != "a newer entry was taken out, and the map is full" {
+			t.Error(f.Message)
+		}
+		if s.logs.FilterMessage("a newer entry was lost").FilterField(zap.String("target", "t")).Len() != 1 {
+			t.Errorf("%v", s.logs.All())
+		}
+		s.targets[0].Table = s.tables["t"]
+		s.configure()
+		s.wait(2 * time.Second)
+		s.holds("t", "")
 	})
 }
 
