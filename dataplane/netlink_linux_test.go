@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,5 +59,26 @@ func TestListing(t *testing.T) {
 				t.Errorf("heard %q, want %q", heard, test.heard)
 			}
 		})
+	}
+}
+
+// An error says what to do: another capability, a kernel that has it, or patience.
+func TestExplainNetlink(t *testing.T) {
+	for _, test := range []struct {
+		err   *TableError
+		state TableState
+		text  string
+	}{
+		{explainConntrack("read", unix.EPERM), StateForbidden, "read: the kernel does not allow it; the agent needs the capability CAP_NET_ADMIN"},
+		{explainConntrack("read", unix.EINVAL), StateNotInstalled, "read: this kernel cannot tell of them (invalid argument); is the module nf_conntrack_netlink there?"},
+		{explainConntrack("read", unix.EPROTONOSUPPORT), StateNotInstalled, "read: this kernel cannot tell of them (protocol not supported); is the module nf_conntrack_netlink there?"},
+		{explainIPSet("list", unix.EOPNOTSUPP), StateNotInstalled, "list: this kernel has no ipsets (operation not supported); is the module ip_set there?"},
+		{explainIPSet("list", errDisturbed), StateUnavailable, "list: it changed so much meanwhile that it could not be read to its end; it is tried again later"},
+		{explainNeighbors("read", unix.EINVAL), StateUnavailable, "read: invalid argument; it is tried again later"},
+		{explainNeighbors("read", netlink.ErrDumpInterrupted), StateUnavailable, "read: it changed so much meanwhile that it could not be read to its end; it is tried again later"},
+	} {
+		if test.err.State != test.state || test.err.Message != test.text {
+			t.Errorf("%s: %s, want %s: %s", test.err.State, test.err.Message, test.state, test.text)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -75,6 +76,14 @@ kernel:
 
 	r = runProgram(t, append([]string{"kernel", "dump"}, args...)...)
 	r.want(t, exitDone, "pod "+ns+"/pod-1", "pod "+ns+"/pod-2", "this node, interface lo", "nobody", "mine: OK", "absent: NotInstalled")
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args[1] = writeFile(t, strings.Replace(string(text), "kernel:\n", "kernel:\n  runtimeEndpoint: /none/cri.sock\n", 1))
+	runProgram(t, append([]string{"kernel", "dump"}, args...)...).want(t, exitFailed, "pod "+ns+"/pod-1", "container runtime: Unavailable: ask the container runtime at /none/cri.sock: nobody listens there")
+	runProgram(t, append([]string{"plan", "--kernel"}, args...)...).want(t, exitDone, "10.254.0.3", "NotReleased")
+	args[1] = config
 	r = runProgram(t, append([]string{"kernel", "dump", "-o", "json"}, args...)...)
 	r.want(t, exitDone)
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
