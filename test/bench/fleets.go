@@ -116,7 +116,7 @@ func (s *session) buildCandidate(ctx context.Context) (string, error) {
 // buildAsReleased builds the program in a folder of the checkout with the flags of `make build`. Done before, it takes a moment.
 func (s *session) buildAsReleased(ctx context.Context, name, folder string) (string, error) {
 	program := filepath.Join(s.scratch, name+"-as-released"+executableSuffix())
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, ".")
 	cmd.Dir = filepath.Join(s.root, folder)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	endGently(cmd)
