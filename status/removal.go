@@ -117,9 +117,18 @@ func missing(entries []Entry, r *Resource) []Entry {
 
 // ofKeys are r's entries of the keys that the given entries have.
 func (r *Resource) ofKeys(entries []Entry) []Entry {
+	keys := make([]string, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Key
+	}
+	return r.of(keys)
+}
+
+// of are r's entries of those keys.
+func (r *Resource) of(keys []string) []Entry {
 	wanted := map[string]bool{}
-	for _, e := range entries {
-		wanted[e.Key] = true
+	for _, key := range keys {
+		wanted[key] = true
 	}
 	var found []Entry
 	for _, e := range r.Entries {

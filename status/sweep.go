@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -243,16 +244,17 @@ func (p *pass) resource(ctx context.Context, r *Resource) (report ResourceReport
 	var removed []Finding // by earlier writes
 	for tries := 0; ; {
 		p.candidates[r.NamespacedName] = p.candidates[r.NamespacedName].Look(r, p.nodes.Known, p.Now())
-		batch := p.decide(ctx, r)
-		report.Findings = append(append([]Finding{}, removed...), batch.findings...) // never nil
-		if p.kind != enforce || len(batch.removals) == 0 {
+		batch := p.decide(ctx, p.subjects(r), p.target.MaxRemovals)
+		findings := p.findings(r, batch.decisions)
+		report.Findings = append(append([]Finding{}, removed...), findings...) // never nil
+		if p.kind != enforce || len(batch.going) == 0 {
 			return report
 		}
-		result, err := p.remove(ctx, r, batch.removals, batch.proved)
+		result, err := p.remove(ctx, r, r.of(batch.going), batch.proved)
 		if len(result.removed) > 0 {
 			report.Removed += len(result.removed)
-			removed = append(removed, p.markRemoved(batch.findings, result.removed)...)
-			report.Findings = append(append([]Finding{}, removed...), without(batch.findings, removed)...)
+			removed = append(removed, p.markRemoved(findings, result.removed)...)
+			report.Findings = append(append([]Finding{}, removed...), without(findings, removed)...)
 			p.Progress(r.NamespacedName, report.Removed, batch.waiting)
 		}
 		if err != nil {
@@ -277,6 +279,20 @@ func (p *pass) resource(ctx context.Context, r *Resource) (report ResourceReport
 			return report
 		}
 	}
+}
+
+// subjects are the resource's keys.
+func (p *pass) subjects(r *Resource) []subject {
+	sizes := map[string]int{}
+	for _, e := range r.Entries {
+		sizes[e.Key]++
+	}
+	candidates := p.candidates[r.NamespacedName]
+	subjects := []subject{}
+	for _, key := range slices.Sorted(maps.Keys(sizes)) { // items without a name are one
+		subjects = append(subjects, subject{id: key, node: key, size: sizes[key], kept: r.Kept(), candidate: candidates.Of(key), where: r.NamespacedName.String()})
+	}
+	return subjects
 }
 
 // markRemoved are the findings of the entries that were removed.
@@ -328,91 +344,101 @@ func (p *pass) aliveElsewhere(ctx context.Context) bool {
 	return false
 }
 
-// A batch is what one decision about a resource came to.
-type batch struct {
-	findings []Finding
-	removals []Entry
-	proved   time.Time // when the first of their Nodes was asked for
-	waiting  int       // keys that only the batch's size keeps; 0 also where going on would be wrong
+// A subject is what one decision is about: all that a key has in a resource, or an object.
+type subject struct {
+	id        string // among the pass's others: the key, or the object's namespace and name
+	node      string // the name of its node; a key's is the key itself
+	size      int    // how many entries its removal takes
+	kept      bool   // what it is in, or itself, carries the keep annotation
+	candidate Candidate
+	where     string // what it is in, for messages
 }
 
-// decide gives each key of r its verdict, and asks for the Nodes of those that need it: as many as one batch may remove.
-func (p *pass) decide(ctx context.Context, r *Resource) batch {
-	entries := map[string][]Entry{}
-	for _, e := range r.Entries {
-		entries[e.Key] = append(entries[e.Key], e)
-	}
-	decisions := map[string]Decision{}
-	if len(entries[""]) > 0 {
-		decisions[""], _ = DecideUnasked(Evidence{})
-	}
-	var open []string
-	for _, key := range r.keys() {
-		if d, settled := DecideUnasked(p.evidence(r, key)); settled {
-			decisions[key] = d
+// A batch is what one decision about several subjects came to.
+type batch struct {
+	decisions map[string]Decision // by id
+	going     []string            // the ids of those to remove
+	proved    time.Time           // when the first of their Nodes was asked for
+	waiting   int                 // subjects that only the batch's size keeps; 0 also where going on would be wrong
+}
+
+// decide gives each subject its verdict, and asks for the Nodes of those that need it: as many as may be removed at once. room is for how many that is.
+func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
+	b := batch{decisions: map[string]Decision{}}
+	var open []subject
+	for _, s := range subjects {
+		if d, settled := DecideUnasked(p.evidence(s)); settled {
+			b.decisions[s.id] = d
 		} else {
-			open = append(open, key)
+			open = append(open, s)
 		}
 	}
 
 	if len(open) > 0 && !p.alive && p.kind != lookOnly {
 		p.alive = p.aliveElsewhere(ctx)
 	}
-	keysLeft, entriesLeft := p.room(len(open)), MaxRemovalsLimit
-	answers := map[string]NodeAnswer{}
-	var b batch
-	broken := false // some Node could not be asked for: nothing is decided on the others' account
+	left, entriesLeft := p.room(len(open), room), MaxRemovalsLimit
+	answers := map[string]NodeAnswer{} // by node
+	broken := false                    // some Node could not be asked for: nothing is decided on the others' account
 	begun := p.Now()
 	for i := 0; i < len(open); {
-		chunk := open[i:min(len(open), i+min(keysLeft, confirmChunk))]
+		chunk := open[i:min(len(open), i+min(left, confirmChunk))]
 		late := p.kind == enforce && p.Now().Sub(begun) >= confirmTime
 		if len(chunk) == 0 || broken || late || i > 0 && !p.alive {
 			break
 		}
 		i += len(chunk)
-		for key, answer := range p.nodes.Confirm(ctx, chunk, p.fresh()) {
-			answers[key] = answer
+		for node, answer := range p.nodes.Confirm(ctx, nodesOf(chunk), p.fresh()) {
+			answers[node] = answer
 			p.alive = p.alive || answer.Existence == Exists
 			broken = broken || answer.Existence == Unproved
 		}
-		for _, key := range chunk { // what is not removed, whatever the reason, takes no room
-			e := p.evidence(r, key)
-			if e.Node = answers[key]; Decide(e).Verdict == Remove {
-				keysLeft--
+		for _, s := range chunk { // what is not removed, whatever the reason, takes no room
+			e := p.evidence(s)
+			if e.Node = answers[s.node]; Decide(e).Verdict == Remove {
+				left--
 			}
 		}
 	}
 	p.refresh(ctx, answers)
-	for _, key := range open {
-		e := p.evidence(r, key)
-		e.Node, e.Held = answers[key], !p.alive
+	for _, s := range open {
+		e := p.evidence(s)
+		e.Node, e.Held = answers[s.node], !p.alive
 		if p.kind != enforce {
 			e.Node.At = e.Now // nothing is done about it, so it does not grow old
 		}
-		e.Full = e.Node.Existence == NotAsked || p.kind == enforce && len(entries[key]) > entriesLeft
+		e.Full = e.Node.Existence == NotAsked || p.kind == enforce && s.size > entriesLeft
 		if broken && e.Node.Existence == NotAsked {
 			e.Node = NodeAnswer{Existence: Unproved, Why: notAskedFor}
 		}
 		d := Decide(e)
-		decisions[key] = d
+		b.decisions[s.id] = d
 		switch {
 		case d.Verdict == Remove:
-			b.removals = append(b.removals, entries[key]...)
+			b.going = append(b.going, s.id)
 			if at := e.Node.At; b.proved.IsZero() || at.Before(b.proved) {
 				b.proved = at
 			}
-			entriesLeft -= len(entries[key])
-		case len(entries[key]) > MaxRemovalsLimit:
-			p.report.worsen(Invalid, fmt.Sprintf("%s has %d entries of %s, more than one write can remove; remove them by hand",
-				r.NamespacedName, len(entries[key]), key))
+			entriesLeft -= s.size
+		case s.size > MaxRemovalsLimit:
+			p.report.worsen(Invalid, fmt.Sprintf("%s has %d entries of %s, more than one write can remove; remove them by hand", s.where, s.size, s.node))
 		case d.Reason == BatchFull:
 			b.waiting++
 		case d.Reason == Held:
 			p.held = true
 		}
 	}
-	b.findings = p.findings(r, decisions)
 	return b
+}
+
+// nodesOf are the names of the subjects' nodes, each once.
+func nodesOf(subjects []subject) []string {
+	names := make([]string, len(subjects))
+	for i, s := range subjects {
+		names[i] = s.node
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // refresh asks once more for the Nodes whose proof grew old while others were asked for: a Node may have come back.
@@ -421,16 +447,16 @@ func (p *pass) refresh(ctx context.Context, answers map[string]NodeAnswer) {
 		return
 	}
 	var old []string
-	for key, answer := range answers {
+	for node, answer := range answers {
 		if answer.Existence == Gone && p.Now().Sub(answer.At) > writeFresh {
-			old = append(old, key)
+			old = append(old, node)
 		}
 	}
 	if len(old) == 0 {
 		return
 	}
-	for key, answer := range p.nodes.Confirm(ctx, old, writeFresh) {
-		answers[key] = answer
+	for node, answer := range p.nodes.Confirm(ctx, old, writeFresh) {
+		answers[node] = answer
 		p.alive = p.alive || answer.Existence == Exists
 	}
 }
@@ -443,20 +469,20 @@ func (p *pass) fresh() time.Duration {
 	return planFresh
 }
 
-// room is how many keys may be asked for in one batch.
-func (p *pass) room(open int) int {
+// room is how many subjects may be asked for at once: most of those that are open, where nothing is done about them.
+func (p *pass) room(open, most int) int {
 	switch p.kind {
 	case lookOnly:
 		return 0
 	case enforce:
-		return p.target.MaxRemovals
+		return most
 	}
 	return open
 }
 
-func (p *pass) evidence(r *Resource, key string) Evidence {
+func (p *pass) evidence(s subject) Evidence {
 	e := Evidence{
-		Key: key, Known: p.nodes.Known(key), Candidate: p.candidates[r.NamespacedName].Of(key), Kept: r.Kept(),
+		Key: s.node, Known: p.nodes.Known(s.node), Candidate: s.candidate, Kept: s.kept,
 		UnknownKeys: p.target.UnknownKeys, Grace: p.target.Grace, Now: p.Now(),
 	}
 	if p.kind == planOnly { // as though a grace had passed and nothing had changed
