@@ -42,6 +42,16 @@ func TestATargetThatCannotBeReadCostsNoOther(t *testing.T) {
 	}
 	s.awaitMembers(3)
 	owner := s.owner()
+	apiserver.Eventually(t, "each of the five resources has one owner", func() error {
+		owned := 0
+		for _, m := range members {
+			owned += m.logs.FilterMessage("owns").Len() - m.logs.FilterMessage("no longer owns").Len()
+		}
+		if owned != 5 {
+			return fmt.Errorf("they have %d in all", owned)
+		}
+		return nil
+	})
 	before := map[*member]int{}
 	for _, m := range members {
 		before[m] = m.logs.Len()
