@@ -204,8 +204,8 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	running.sweeps = begin("sweeps", failed, a.sweeps.run)
 	running.kernel = begin("kernel", failed, a.kernel.run)
 	running.reload = begin("reload", failed, reload.run)
-	if len(config.StatusKeys) == 0 && config.Kernel == nil {
-		a.log.Warn("the configuration has no targets, so there is nothing to keep clean; see statusKeys and presets")
+	if len(config.StatusKeys)+len(config.NodeObjects) == 0 && config.Kernel == nil {
+		a.log.Warn("the configuration has no targets, so there is nothing to keep clean; see statusKeys, nodeObjects and presets")
 	}
 	return nil
 }

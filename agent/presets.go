@@ -23,8 +23,9 @@ type Preset struct {
 	Summary string
 	// YAML is the preset as a configuration, ready to be copied and changed.
 	YAML string
-	// Targets are its targets, complete and valid.
-	Targets []StatusKeysConfig
+	// StatusKeys and NodeObjects are its targets in the cluster, complete and valid.
+	StatusKeys  []StatusKeysConfig
+	NodeObjects []NodeObjectsConfig
 	// Kernel are its kernel tables, without modes: those are the configuration's. Nil: none.
 	Kernel *KernelConfig
 }
@@ -53,7 +54,7 @@ func newPreset(name, text string) Preset {
 	if err != nil {
 		panic(fmt.Sprintf("agent: the built-in preset %s is not valid:\n%v", name, err))
 	}
-	p := Preset{Name: name, Summary: leadingComment(text), YAML: text, Targets: c.StatusKeys, Kernel: c.Kernel}
+	p := Preset{Name: name, Summary: leadingComment(text), YAML: text, StatusKeys: c.StatusKeys, NodeObjects: c.NodeObjects, Kernel: c.Kernel}
 	if p.Kernel != nil {
 		p.Kernel.setModes("")
 	}
@@ -111,6 +112,7 @@ func (c *Configuration) addPresetsOf(known []Preset) Errors {
 		known[index].addTo(&added, take)
 	}
 	c.StatusKeys = append(added.StatusKeys, c.StatusKeys...)
+	c.NodeObjects = append(added.NodeObjects, c.NodeObjects...)
 	if added.Kernel == nil {
 		return found.errs
 	}
@@ -126,9 +128,14 @@ func (c *Configuration) addPresetsOf(known []Preset) Errors {
 
 // addTo adds the targets that take agrees to, by their names.
 func (p *Preset) addTo(c *Configuration, take func(target string) bool) {
-	for _, t := range p.Targets {
+	for _, t := range p.StatusKeys {
 		if take(t.Name) {
 			c.StatusKeys = append(c.StatusKeys, t)
+		}
+	}
+	for _, t := range p.NodeObjects {
+		if take(t.Name) {
+			c.NodeObjects = append(c.NodeObjects, t)
 		}
 	}
 	if p.Kernel == nil {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -11,7 +12,10 @@ import (
 // TestPresetsAreValid: a preset is embedded, so an agent has no way to say that one is wrong but to stop.
 func TestPresetsAreValid(t *testing.T) {
 	presets := Presets()
-	if names := presetNames(presets); !slices.Equal(names, []string{"aws-network-policy", "azure-npm", "calico", "cilium", "cilium-legacy", "kube-router", "nfd", "nri-plugins"}) {
+	if names := presetNames(presets); !slices.Equal(names, []string{
+		"aws-network-policy", "azure-npm", "calico", "cilium", "cilium-legacy", "cilium-nodes", "kube-router", "kubernetes", "kubescape", "metallb", "nfd", "nmstate", "node-readiness",
+		"noderesourcetopology", "nri-plugins", "sriov",
+	}) {
 		t.Errorf("got the presets %v", names)
 	}
 	for _, preset := range presets {
@@ -26,11 +30,12 @@ func TestPresetsAreValid(t *testing.T) {
 			t.Errorf("%s is not valid:\n%v", preset.Name, err)
 			continue
 		}
-		if len(preset.Targets) == 0 && preset.Kernel == nil || !reflect.DeepEqual(preset.Targets, c.StatusKeys) {
-			t.Errorf("%s has the targets %+v, its file has %+v", preset.Name, preset.Targets, c.StatusKeys)
+		if len(preset.StatusKeys)+len(preset.NodeObjects) == 0 && preset.Kernel == nil || !reflect.DeepEqual(preset.StatusKeys, c.StatusKeys) ||
+			!reflect.DeepEqual(preset.NodeObjects, c.NodeObjects) {
+			t.Errorf("%s has the targets %+v %+v, its file has %+v %+v", preset.Name, preset.StatusKeys, preset.NodeObjects, c.StatusKeys, c.NodeObjects)
 		}
 		// Only targets are taken from a preset; whatever else it said would be lost.
-		c.StatusKeys = nil
+		c.StatusKeys, c.NodeObjects = nil, nil
 		if c.Kernel != nil {
 			if len(c.Kernel.IPSets)+len(c.Kernel.BPFMaps) == 0 || strings.Contains(preset.YAML, "mode:") {
 				t.Errorf("%s has no kernel tables, or says what their mode is, which is the operator's to say", preset.Name)
@@ -40,9 +45,14 @@ func TestPresetsAreValid(t *testing.T) {
 			c.Kernel = nil
 		}
 		compare(t, c, mustParse(t, ""))
-		for _, target := range preset.Targets {
+		for _, target := range preset.StatusKeys {
 			if target.UnknownKeys != "Remove" {
 				t.Errorf("%s: %s keeps unknown keys, which are what an agent that starts late finds", preset.Name, target.Name)
+			}
+		}
+		for _, target := range preset.NodeObjects {
+			if target.UnknownKeys != "Remove" && target.Name != "metallb-configuration-states" { // some of these are not of a node
+				t.Errorf("%s: %s keeps unknown objects, which are what an agent that starts late finds", preset.Name, target.Name)
 			}
 		}
 	}
@@ -52,20 +62,51 @@ func TestPresetsAreValid(t *testing.T) {
 func TestPresetTargets(t *testing.T) {
 	var got []string
 	for _, preset := range Presets() {
-		for _, target := range preset.Targets {
+		for _, target := range preset.StatusKeys {
 			for _, path := range target.Paths {
 				r := target.Resource
 				got = append(got, strings.TrimSpace(strings.Join([]string{target.Name, r.Group + "/" + r.Version, r.Resource, path.Path, path.ListKey, target.TimestampPath}, " ")))
 			}
 		}
 	}
+	for _, preset := range Presets() {
+		for _, target := range preset.NodeObjects {
+			r := target.Resource
+			in := cmp.Or(target.NodeName.Label, target.NodeName.Field, "name")
+			got = append(got, strings.Join(strings.Fields(strings.Join([]string{
+				target.Name, r.Group + "/" + r.Version, r.Resource, target.Namespace, in, string(target.Mode), target.KeepIf.Annotation,
+			}, " ")), " "))
+		}
+	}
 	want := []string{
 		"cilium-network-policies cilium.io/v2 ciliumnetworkpolicies status.nodes",
 		"cilium-clusterwide-network-policies cilium.io/v2 ciliumclusterwidenetworkpolicies status.nodes",
 		"nfd-feature-groups nfd.k8s-sigs.io/v1alpha1 nodefeaturegroups status.nodes name",
+		"node-readiness-rules readiness.node.x-k8s.io/v1alpha1 nodereadinessrules status.nodeEvaluations nodeName",
+		"node-readiness-rules readiness.node.x-k8s.io/v1alpha1 nodereadinessrules status.failedNodes nodeName",
 		"nri-topology-aware config.nri/v1alpha1 topologyawarepolicies status.nodes  timestamp",
 		"nri-balloons config.nri/v1alpha1 balloonspolicies status.nodes  timestamp",
 		"nri-template config.nri/v1alpha1 templatepolicies status.nodes  timestamp",
+
+		"cilium-nodes cilium.io/v2 ciliumnodes name Report cilium.io/do-not-gc",
+		"node-leases coordination.k8s.io/v1 leases kube-node-lease name Enforce",
+		"csi-nodes storage.k8s.io/v1 csinodes name Report",
+		"resource-slices resource.k8s.io/v1 resourceslices spec.nodeName Report",
+		"kubescape-cloudproviderinfos hostdata.kubescape.cloud/v1beta1 cloudproviderinfos name Enforce",
+		"kubescape-cniinfos hostdata.kubescape.cloud/v1beta1 cniinfos name Enforce",
+		"kubescape-controlplaneinfos hostdata.kubescape.cloud/v1beta1 controlplaneinfos name Enforce",
+		"kubescape-kernelversions hostdata.kubescape.cloud/v1beta1 kernelversions name Enforce",
+		"kubescape-kubeletinfos hostdata.kubescape.cloud/v1beta1 kubeletinfos name Enforce",
+		"kubescape-kubeproxyinfos hostdata.kubescape.cloud/v1beta1 kubeproxyinfos name Enforce",
+		"kubescape-linuxkernelvariables hostdata.kubescape.cloud/v1beta1 linuxkernelvariables name Enforce",
+		"kubescape-linuxsecurityhardeningstatuses hostdata.kubescape.cloud/v1beta1 linuxsecurityhardeningstatuses name Enforce",
+		"kubescape-openportslists hostdata.kubescape.cloud/v1beta1 openportslists name Enforce",
+		"kubescape-osreleasefiles hostdata.kubescape.cloud/v1beta1 osreleasefiles name Enforce",
+		"metallb-configuration-states metallb.io/v1beta1 configurationstates name Enforce",
+		"nfd-features nfd.k8s-sigs.io/v1alpha1 nodefeatures nfd.node.kubernetes.io/node-name Enforce",
+		"node-network-states nmstate.io/v1beta1 nodenetworkstates name Report",
+		"node-resource-topologies topology.node.k8s.io/v1alpha2 noderesourcetopologies name Enforce",
+		"sriov-node-states sriovnetwork.openshift.io/v1 sriovnetworknodestates name Report sriovnetwork.openshift.io/keep-state-until",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -103,8 +144,8 @@ func TestTargetOfTheSameNameOverrides(t *testing.T) {
 
 func TestPresetsThatShareATarget(t *testing.T) {
 	presets := []Preset{
-		{Name: "one", Targets: []StatusKeysConfig{{Name: "shared"}, {Name: "first"}}},
-		{Name: "two", Targets: []StatusKeysConfig{{Name: "shared"}, {Name: "second"}}},
+		{Name: "one", StatusKeys: []StatusKeysConfig{{Name: "shared"}, {Name: "first"}}},
+		{Name: "two", StatusKeys: []StatusKeysConfig{{Name: "shared"}, {Name: "second"}}},
 	}
 	clash := Configuration{Presets: []string{"one", "two"}}
 	want := Errors{{Path: "presets[1]", Message: "the presets one and two both have a target shared; remove one preset, or give a target of that name in this file, which replaces both"}}
@@ -123,9 +164,9 @@ func TestPresetsAreTheCallersOwn(t *testing.T) {
 	preset := func(name string) Preset {
 		return Presets()[slices.IndexFunc(Presets(), func(p Preset) bool { return p.Name == name })]
 	}
-	preset("nfd").Targets[0].Paths[0].Path = "status.changed"
+	preset("nfd").StatusKeys[0].Paths[0].Path = "status.changed"
 	preset("calico").Kernel.IPSets[0].Match = "changed"
-	if path, match := preset("nfd").Targets[0].Paths[0].Path, preset("calico").Kernel.IPSets[0].Match; path != "status.nodes" || match == "changed" {
+	if path, match := preset("nfd").StatusKeys[0].Paths[0].Path, preset("calico").Kernel.IPSets[0].Match; path != "status.nodes" || match == "changed" {
 		t.Errorf("a change by one caller reached the next: %s, %s", path, match)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/unstale/unstale/status"
 )
 
-// StatusTargets are the shared resources that the configuration says to keep clean, in the form that the package
+// StatusTargets are the shared resources, and the resources with an object per node, that the configuration says to keep clean, in the form that the package
 // status takes. The configuration must come from Load or Parse.
 func (c *Configuration) StatusTargets() []status.Target {
-	targets := make([]status.Target, len(c.StatusKeys))
+	targets := make([]status.Target, len(c.StatusKeys), len(c.StatusKeys)+len(c.NodeObjects))
 	for i, target := range c.StatusKeys {
 		targets[i] = status.Target{
 			Name:        target.Name,
@@ -23,6 +23,21 @@ func (c *Configuration) StatusTargets() []status.Target {
 			Grace:       time.Duration(c.Grace),
 			MaxRemovals: c.MaxRemovals,
 		}
+	}
+	for _, target := range c.NodeObjects {
+		targets = append(targets, status.Target{
+			Name:      target.Name,
+			Resource:  target.Resource.GroupVersionResource(),
+			Namespace: target.Namespace,
+			Objects: &status.Objects{
+				NodeName:       status.NodeNameIn{Name: target.NodeName.Name != nil, Label: target.NodeName.Label, Field: optionalFieldPath(target.NodeName.Field)},
+				KeepAnnotation: target.KeepIf.Annotation, KeepValue: target.KeepIf.Value,
+			},
+			UnknownKeys: target.UnknownKeys,
+			Mode:        moreCautious(c.Mode, target.Mode),
+			Grace:       time.Duration(c.Grace),
+			MaxRemovals: c.MaxRemovals,
+		})
 	}
 	return targets
 }
@@ -38,7 +53,7 @@ func (c *Configuration) reportTarget() status.Target {
 // ownTargets are the same targets with what concerns the own key of the node that the agent runs on.
 func (c *Configuration) ownTargets() []ownTarget {
 	targets := make([]ownTarget, len(c.StatusKeys))
-	for i, target := range c.StatusTargets() {
+	for i, target := range c.StatusTargets()[:len(c.StatusKeys)] {
 		config := c.StatusKeys[i]
 		targets[i] = ownTarget{
 			Target: target,

@@ -31,7 +31,14 @@ func (c Candidates) Look(r *Resource, known func(key string) Knowledge, now time
 	if c.resource != r.UID {
 		c = Candidates{}
 	}
-	after := Candidates{resource: r.UID, at: now, byKey: map[string]Candidate{}, prints: r.fingerprints()}
+	after := c.look(r.fingerprints(), known, now)
+	after.resource = r.UID
+	return after
+}
+
+// look is Look for anything that has prints, by whatever id.
+func (c Candidates) look(prints map[string]fingerprint, known func(id string) Knowledge, now time.Time) Candidates {
+	after := Candidates{at: now, byKey: map[string]Candidate{}, prints: prints}
 	for key, print := range after.prints {
 		if key == "" {
 			continue

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -75,7 +74,7 @@ func NewClient(config *rest.Config, userAgent string) (*Client, error) {
 
 // A request is one request in RBAC's words.
 type request struct {
-	verb        string // get, list or patch
+	verb        string // get, list, patch or delete
 	resource    schema.GroupVersionResource
 	namespace   string
 	name        string
@@ -198,8 +197,11 @@ func (c *Client) once(ctx context.Context, r request, read func(io.Reader) error
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.timeout, requestTimeout))
 	defer cancel()
 	method := http.MethodGet
-	if r.verb == "patch" {
+	switch r.verb {
+	case "patch":
 		method = http.MethodPatch
+	case "delete":
+		method = http.MethodDelete
 	}
 	target := c.base.JoinPath(r.path())
 	target.RawQuery = r.query.Encode()
@@ -249,145 +251,6 @@ func (c *Client) bytes(ctx context.Context, r request) ([]byte, error) {
 		return err
 	})
 	return body, err
-}
-
-// objectMeta is what a list of metadata keeps of each object. managedFields and all else are dropped while reading.
-type objectMeta struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	UID       string `json:"uid"`
-}
-
-const (
-	// listPage is how many objects one page asks for; client-go's own pager takes 500.
-	listPage = 500
-	// maxListStarts bounds how often a list starts again because its continue token expired.
-	maxListStarts = 3
-)
-
-// list reads the metadata of all objects of a resource, in one namespace or (empty) in all, page by page. It returns the
-// whole list or an error, never a part.
-func (c *Client) list(ctx context.Context, resource schema.GroupVersionResource, namespace string) ([]objectMeta, error) {
-	for start := 1; ; start++ {
-		objects, err := c.listOnce(ctx, resource, namespace)
-		var failure *RequestError
-		if !errors.As(err, &failure) || failure.Code != http.StatusGone || start == maxListStarts {
-			return objects, err
-		}
-		// The token is older than the server's history: what was read so far says nothing.
-		if c.wait(ctx, jitter(firstBackoff)) != nil {
-			return nil, err
-		}
-	}
-}
-
-func (c *Client) listOnce(ctx context.Context, resource schema.GroupVersionResource, namespace string) ([]objectMeta, error) {
-	var all []objectMeta
-	next := ""
-	for {
-		query := url.Values{"limit": {strconv.Itoa(listPage)}}
-		if next != "" {
-			query.Set("continue", next)
-		}
-		var page metadataPage
-		err := c.do(ctx, request{
-			verb: "list", resource: resource, namespace: namespace, query: query, accept: acceptMetadataList,
-		}, func(body io.Reader) (err error) {
-			page, err = readMetadataPage(body)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.items...)
-		if page.next == "" {
-			return all, nil
-		}
-		if page.next == next {
-			return nil, fmt.Errorf("list %s: the server's continue token leads to itself", resource.Resource)
-		}
-		next = page.next
-	}
-}
-
-type metadataPage struct {
-	items []objectMeta
-	next  string // the continue token, "" on the last page
-}
-
-// readMetadataPage decodes one page as a stream, an object at a time. It fails on anything but a whole PartialObjectMetadataList.
-func readMetadataPage(body io.Reader) (metadataPage, error) {
-	var page metadataPage
-	var kind string
-	d := json.NewDecoder(body)
-	if err := expect(d, json.Delim('{')); err != nil {
-		return page, err
-	}
-	for d.More() {
-		field, err := d.Token()
-		if err != nil {
-			return page, err
-		}
-		switch field {
-		case "kind":
-			err = d.Decode(&kind)
-		case "metadata":
-			var list struct {
-				Continue string `json:"continue"`
-			}
-			err = d.Decode(&list)
-			page.next = list.Continue
-		case "items":
-			page.items, err = readItems(d)
-		default:
-			err = d.Decode(new(json.RawMessage))
-		}
-		if err != nil {
-			return page, err
-		}
-	}
-	if err := expect(d, json.Delim('}')); err != nil {
-		return page, err
-	}
-	if kind != "PartialObjectMetadataList" {
-		return page, fmt.Errorf("not a list of metadata but %q", kind)
-	}
-	return page, nil
-}
-
-func readItems(d *json.Decoder) ([]objectMeta, error) {
-	start, err := d.Token()
-	if err != nil || start == nil { // null is an empty list
-		return nil, err
-	}
-	if start != json.Delim('[') {
-		return nil, fmt.Errorf("items is not a list")
-	}
-	var items []objectMeta
-	for d.More() {
-		var item struct {
-			Metadata objectMeta `json:"metadata"`
-		}
-		if err := d.Decode(&item); err != nil {
-			return nil, err
-		}
-		if item.Metadata.Name == "" || item.Metadata.UID == "" {
-			return nil, errors.New("an item has no name or no uid")
-		}
-		items = append(items, item.Metadata)
-	}
-	return items, expect(d, json.Delim(']'))
-}
-
-func expect(d *json.Decoder, want json.Delim) error {
-	got, err := d.Token()
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	if err == nil && got != want {
-		err = fmt.Errorf("%v where %v should stand", got, want)
-	}
-	return err
 }
 
 // waitFor returns after d, or with the context's error when that ends first.

@@ -24,7 +24,7 @@ func TestReadMetadataPage(t *testing.T) {
 		{"items that are no list", `{"kind":"PartialObjectMetadataList","items":{}}`, "", "not a list"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			page, err := readMetadataPage(strings.NewReader(test.json))
+			page, err := readPage(strings.NewReader(test.json), false, nameItem)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Fatalf("got %v, want an error with %q", err, test.err)
@@ -52,7 +52,7 @@ func FuzzReadMetadataPage(f *testing.F) {
 	f.Add([]byte(`{"kind":"PartialObjectMetadataList","metadata":{"continue":"x"},"items":[{"metadata":{"name":"a","uid":"1"}}]}`))
 	f.Add([]byte(`{"kind":"PartialObjectMetadataList","items":[`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		page, err := readMetadataPage(strings.NewReader(string(data)))
+		page, err := readPage(strings.NewReader(string(data)), false, nameItem)
 		for _, o := range page.items {
 			if err == nil && (o.Name == "" || o.UID == "") {
 				t.Errorf("an object without a name or uid: %+v", o)

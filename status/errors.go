@@ -98,7 +98,7 @@ func (c *Client) whyNotServed(ctx context.Context, t *Target, failure *RequestEr
 		return NotInstalled, fmt.Sprintf("%s is not among the resources of %s/%s", g.Resource, group, g.Version)
 	case !namespaced && t.Namespace != "":
 		return Invalid, fmt.Sprintf("%s is cluster-scoped; leave namespace empty", g.Resource)
-	case !served[g.Resource+"/status"]:
+	case t.Objects == nil && !served[g.Resource+"/status"]:
 		return Invalid, fmt.Sprintf("%s has no status subresource, so its keys cannot be removed apart from its spec", g.Resource)
 	}
 	if namesObject(failure) { // the write of one that was there at the look

@@ -24,6 +24,13 @@ func NodeRules() []Rule {
 
 // Rules are the rules that t needs beside NodeRules, and no wider.
 func Rules(t *Target) []Rule {
+	if t.Objects != nil {
+		verbs := []string{"list", "delete"}
+		if t.Mode == Report {
+			verbs = verbs[:1]
+		}
+		return []Rule{{t.Namespace, rbacv1.PolicyRule{APIGroups: []string{t.Resource.Group}, Resources: []string{t.Resource.Resource}, Verbs: verbs}}}
+	}
 	read := rbacv1.PolicyRule{
 		APIGroups: []string{t.Resource.Group}, Resources: []string{t.Resource.Resource},
 		Verbs: []string{"get"}, ResourceNames: t.Names,

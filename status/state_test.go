@@ -254,7 +254,7 @@ func TestHeldLooksAtAllResources(t *testing.T) {
 // The list of Nodes is taken whole or not at all.
 func TestListOfNodes(t *testing.T) {
 	s := newScene(t, 0, `{nodes: {}}`, paths("status.nodes")...)
-	names := make([]string, listPage+20)
+	names := make([]string, namesPage+20)
 	for i := range names {
 		names[i] = apiserver.Unique("many")
 	}

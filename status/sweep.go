@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -59,6 +60,9 @@ type Sweeper struct {
 	Others []types.NamespacedName
 
 	candidates map[types.NamespacedName]Candidates
+	deletes    *rate.Limiter
+	// objectNodes are the nodes that the last pass saw objects of.
+	objectNodes map[string]bool
 }
 
 // NewSweeper makes a Sweeper without candidates.
@@ -66,7 +70,7 @@ func NewSweeper(target Target, client *Client, nodes NodeEvidence, log *zap.Logg
 	return &Sweeper{
 		target: target, client: client, nodes: nodes, log: log.With(zap.String("target", target.Name)),
 		Now: time.Now, Wait: waitFor, Progress: func(types.NamespacedName, int, int) {},
-		candidates: map[types.NamespacedName]Candidates{},
+		candidates: map[types.NamespacedName]Candidates{}, deletes: rate.NewLimiter(DeletesPerSecond, 1),
 	}
 }
 
@@ -111,13 +115,10 @@ type pass struct {
 
 func (s *Sweeper) pass(ctx context.Context, kind passKind) TargetReport {
 	p := s.newPass(kind)
-	resources := p.readAll(ctx)
-	for _, r := range resources {
-		p.alive = p.alive || slices.ContainsFunc(r.keys(), s.speaksFor)
-	}
-	p.missingPaths(resources)
-	for _, r := range resources {
-		p.report.Resources = append(p.report.Resources, p.resource(ctx, r))
+	if s.target.Objects != nil {
+		p.objects(ctx)
+	} else {
+		p.keys(ctx)
 	}
 	if p.held {
 		p.report.worsen(StateHeld, "nothing is removed: no key of this target belongs to an existing node, so the keys are probably not node names")
@@ -128,8 +129,23 @@ func (s *Sweeper) pass(ctx context.Context, kind passKind) TargetReport {
 	return p.report
 }
 
-// Has tells whether the last pass saw that key in any of the target's resources.
+// keys decides on the keys of the target's resources.
+func (p *pass) keys(ctx context.Context) {
+	resources := p.readAll(ctx)
+	for _, r := range resources {
+		p.alive = p.alive || slices.ContainsFunc(r.keys(), p.speaksFor)
+	}
+	p.missingPaths(resources)
+	for _, r := range resources {
+		p.report.Resources = append(p.report.Resources, p.resource(ctx, r))
+	}
+}
+
+// Has tells whether the last pass saw that key in any of the target's resources, or an object of that node.
 func (s *Sweeper) Has(key string) bool {
+	if s.target.Objects != nil {
+		return key != "" && s.objectNodes[key]
+	}
 	for _, c := range s.candidates {
 		if c.Has(key) {
 			return true
@@ -147,7 +163,7 @@ func (s *Sweeper) Failure(ctx context.Context, err error) TargetReport {
 
 func (s *Sweeper) newPass(kind passKind) *pass {
 	return &pass{Sweeper: s, kind: kind, report: TargetReport{
-		Target: s.target.Name, Kind: "statusKeys", State: OK, Resources: []ResourceReport{},
+		Target: s.target.Name, Kind: s.target.Kind(), State: OK, Resources: []ResourceReport{},
 	}}
 }
 
@@ -351,7 +367,8 @@ type subject struct {
 	size      int    // how many entries its removal takes
 	kept      bool   // what it is in, or itself, carries the keep annotation
 	candidate Candidate
-	where     string // what it is in, for messages
+	stays     Decision // what keeps it whatever becomes of its node; zero: nothing
+	where     string   // what it is in, for messages
 }
 
 // A batch is what one decision about several subjects came to.
@@ -482,7 +499,7 @@ func (p *pass) room(open, most int) int {
 
 func (p *pass) evidence(s subject) Evidence {
 	e := Evidence{
-		Key: s.node, Known: p.nodes.Known(s.node), Candidate: s.candidate, Kept: s.kept,
+		Key: s.node, Known: p.nodes.Known(s.node), Candidate: s.candidate, Kept: s.kept, Stays: s.stays,
 		UnknownKeys: p.target.UnknownKeys, Grace: p.target.Grace, Now: p.Now(),
 	}
 	if p.kind == planOnly { // as though a grace had passed and nothing had changed

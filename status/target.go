@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Target is one kind of shared resource in whose status every node has a key of its own.
+// A Target is one kind of shared resource in whose status every node has a key of its own, or of which every node has an object of its own.
 // It is complete and valid when it reaches this package: whoever makes one has checked it.
 type Target struct {
 	// Name is what the operator calls it. Unique among all targets.
@@ -24,6 +24,8 @@ type Target struct {
 	ClusterScoped bool
 	// Paths are the places with a key per node. A node's key is removed from all of them by the same write.
 	Paths []KeyPath
+	// Objects is set where each node has an object of its own instead; then there are no Names and no Paths.
+	Objects *Objects
 	// UnknownKeys says what becomes of a key that was never seen as a Node or member.
 	UnknownKeys UnknownKeys
 	// Mode Report decides everything and writes nothing.
@@ -32,6 +34,14 @@ type Target struct {
 	Grace time.Duration
 	// MaxRemovals is how many keys one write may remove, 1 to MaxRemovalsLimit.
 	MaxRemovals int
+}
+
+// Kind is statusKeys or nodeObjects.
+func (t *Target) Kind() string {
+	if t.Objects != nil {
+		return "nodeObjects"
+	}
+	return "statusKeys"
 }
 
 // NamesAll tells whether the target says which resources it is about, so that none need be listed to be known: all of them are

@@ -34,6 +34,12 @@ const (
 	KeptByAnnotation  Reason = "KeptByAnnotation"  // Keep: the resource carries unstale.dev/keep
 	BatchFull         Reason = "BatchFull"         // Wait: comes in the next batch
 	NodeGone          Reason = "NodeGone"          // Remove: its Node is gone
+
+	// Of objects only.
+	BeingDeleted  Reason = "BeingDeleted"  // Keep: somebody has deleted it, and something holds it
+	HasFinalizers Reason = "HasFinalizers" // Keep: others have to see to it before
+	KeptByOwner   Reason = "KeptByOwner"   // Keep: it carries the annotation of the target's keepIf
+	OwnerExists   Reason = "OwnerExists"   // Keep: an object that it belongs to exists
 )
 
 // Knowledge is what is known about a node name without asking the API server. The zero value knows nothing.
@@ -85,9 +91,10 @@ type Evidence struct {
 	Known     Knowledge
 	Candidate Candidate // as after this look; the zero value was never a candidate
 	Node      NodeAnswer
-	Held      bool // no key of the whole target, over all its resources, belongs to a member or an existing Node
-	Kept      bool // the resource carries unstale.dev/keep
-	Full      bool // the batch has no room left
+	Held      bool     // no key of the whole target, over all its resources, belongs to a member or an existing Node
+	Kept      bool     // the resource carries unstale.dev/keep
+	Full      bool     // the batch has no room left
+	Stays     Decision // what keeps an object whatever becomes of its node; zero: nothing
 
 	UnknownKeys UnknownKeys
 	Grace       time.Duration
@@ -135,7 +142,7 @@ func Decide(e Evidence) Decision {
 // is false when the Node must be asked for.
 func DecideUnasked(e Evidence) (Decision, bool) {
 	if e.Key == "" {
-		return Decision{Keep, NoNodeName, "the item names no node"}, true
+		return Decision{Keep, NoNodeName, "it names no node"}, true
 	}
 	if len(validation.IsDNS1123Subdomain(e.Key)) > 0 {
 		// Not a question of unknownKeys: no Node can ever have had this name, so no departed node left it.
@@ -149,7 +156,10 @@ func DecideUnasked(e Evidence) (Decision, bool) {
 	}
 	// Before the waiting rows, unlike in the design's table: where nothing is ever removed, nothing needs waiting or asking.
 	if e.Kept {
-		return Decision{Keep, KeptByAnnotation, "the resource carries " + KeepAnnotation + ": \"true\""}, true
+		return Decision{Keep, KeptByAnnotation, "it carries " + KeepAnnotation + ": \"true\""}, true
+	}
+	if e.Stays.Verdict != "" {
+		return e.Stays, true
 	}
 	switch age := e.Now.Sub(e.Candidate.Since); {
 	case e.Candidate.Looks == 0:

@@ -454,7 +454,7 @@ func TestValidate(t *testing.T) {
 	runProgram(t, "validate", "--config", writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\npresets: [nri-plugins]\n")).
 		want(t, exitDone, "is valid: 3 targets")
 	runProgram(t, "validate", "--config", writeFile(t, "apiVersion: unstale.dev/v1alpha1\nkind: AgentConfiguration\npresets: [calico, nfd]\n")).
-		want(t, exitDone, "is valid: 5 targets")
+		want(t, exitDone, "is valid: 6 targets")
 	bad := writeFile(t, `apiVersion: unstale.dev/v1alpha1
 kind: AgentConfiguration
 grace: soon

@@ -1,0 +1,260 @@
+package status
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// objectsPage is how many objects one page asks for.
+	objectsPage = 200
+	// DeletesPerSecond is how many objects are deleted in a second at most.
+	DeletesPerSecond = 20
+	// deletesAtOnce is for how many objects the proof that their Nodes are gone stays young while they are deleted one after the other.
+	deletesAtOnce = 2 * DeletesPerSecond
+)
+
+// objects lists the target's objects, decides on each, and where the pass may write deletes those that may go, batch by batch.
+func (p *pass) objects(ctx context.Context) {
+	t := p.target.Objects
+	list, err := listAll(ctx, p.client, listing{
+		resource: p.target.Resource, namespace: p.target.Namespace, full: !t.NodeName.metadataOnly(), page: objectsPage,
+	}, t.item)
+	if err != nil {
+		p.failed(ctx, err) // a part of a list proves nothing of what it lacks, so what was remembered stays
+		return
+	}
+	slices.SortFunc(list, func(a, b object) int { return strings.Compare(a.String(), b.String()) })
+	s := objectSweep{pass: p, objects: list, index: make(map[string]int, len(list)), owners: map[owner]ownerAnswer{}}
+	s.look()
+	for i := range list {
+		o := &list[i]
+		p.alive = p.alive || o.node != "" && p.speaksFor(o.node)
+		p.report.Resources = append(p.report.Resources, ResourceReport{Namespace: o.Namespace, Name: o.Name, Entries: 1, Findings: []Finding{{Key: o.node}}})
+	}
+	s.sweep(ctx)
+	if len(list) > 0 && !slices.ContainsFunc(list, func(o object) bool { return o.node != "" }) {
+		p.report.worsen(OK, "no object names a node; is nodeName right?")
+	}
+}
+
+// An objectSweep is one pass over a target's objects.
+type objectSweep struct {
+	*pass
+	objects []object
+	index   map[string]int // of objects, by their namespace and name
+	settled map[int]bool   // those that this pass is done with
+	owners  map[owner]ownerAnswer
+}
+
+// look remembers the candidates of all objects.
+func (s *objectSweep) look() {
+	prints := make(map[string]fingerprint, len(s.objects))
+	for i := range s.objects {
+		o := &s.objects[i]
+		s.index[o.String()] = i
+		prints[o.String()] = sha256.Sum256([]byte(o.uid + " " + o.version + " " + o.node))
+	}
+	s.settled = map[int]bool{}
+	s.objectNodes = make(map[string]bool, len(s.objects))
+	for i := range s.objects {
+		s.objectNodes[s.objects[i].node] = true
+	}
+	s.candidates[types.NamespacedName{}] = s.candidates[types.NamespacedName{}].look(prints, func(id string) Knowledge {
+		return s.nodes.Known(s.objects[s.index[id]].node)
+	}, s.Now())
+}
+
+// subjects are the objects that this pass is not done with.
+func (s *objectSweep) subjects() []subject {
+	candidates := s.candidates[types.NamespacedName{}]
+	var subjects []subject
+	for i := range s.objects {
+		if o := &s.objects[i]; !s.settled[i] {
+			id := o.String()
+			subjects = append(subjects, subject{id: id, node: o.node, size: 1, kept: o.keep, candidate: candidates.Of(id), stays: o.stays, where: id})
+		}
+	}
+	return subjects
+}
+
+// sweep decides and deletes until nothing is left to delete.
+func (s *objectSweep) sweep(ctx context.Context) {
+	for left, tries := s.target.MaxRemovals, 0; ; {
+		done := len(s.settled)
+		batch := s.decide(ctx, s.subjects(), min(left, deletesAtOnce))
+		for id, d := range batch.decisions {
+			s.finding(s.index[id], d)
+		}
+		going := s.withoutOwners(ctx, batch.going)
+		if s.kind != enforce || len(batch.going) == 0 {
+			return
+		}
+		removed, err := s.delete(ctx, going, batch.proved)
+		left -= removed
+		if err != nil {
+			s.failed(ctx, err)
+			return
+		}
+		if removed > 0 {
+			s.Progress(types.NamespacedName{}, s.report.Removed(), batch.waiting)
+		}
+		if tries++; len(s.settled) > done {
+			tries = 0
+		}
+		if tries == maxTries {
+			s.report.worsen(Unavailable, fmt.Sprintf("%d times in a row the proof that Nodes are gone grew too old before anything was deleted; the next sweep tries again", tries))
+			return
+		}
+		if left > 0 {
+			continue
+		}
+		if batch.waiting == 0 {
+			return
+		}
+		if err := s.Wait(ctx, BatchPause); err != nil {
+			s.report.worsen(Unavailable, fmt.Sprintf("stopped with %d still to delete: %v", batch.waiting, err))
+			return
+		}
+		left = s.target.MaxRemovals
+	}
+}
+
+// finding writes down what was decided on an object.
+func (s *objectSweep) finding(i int, d Decision) {
+	o := &s.objects[i]
+	s.report.Resources[i].Findings = []Finding{{
+		Key: o.node, Verdict: d.Verdict, Reason: d.Reason, Message: d.Message, Since: s.candidates[types.NamespacedName{}].Of(o.String()).Since.UTC(),
+	}}
+}
+
+// withoutOwners are those of the objects that belong to nothing that exists. On the others is decided.
+func (s *objectSweep) withoutOwners(ctx context.Context, ids []string) []int {
+	var orphans []int
+	for _, id := range ids {
+		i := s.index[id]
+		d, stays := s.owned(ctx, &s.objects[i])
+		if stays {
+			s.settled[i] = true
+			s.finding(i, d)
+			continue
+		}
+		orphans = append(orphans, i)
+	}
+	return orphans
+}
+
+// owned decides on an object by what it belongs to; false: by none of that it stays.
+func (s *objectSweep) owned(ctx context.Context, o *object) (Decision, bool) {
+	for _, owner := range o.owners {
+		answer, known := s.owners[owner]
+		if !known {
+			answer = s.client.ownerExists(ctx, owner, o.Namespace)
+			s.owners[owner] = answer
+		}
+		switch answer.existence {
+		case Exists:
+			return Decision{Keep, OwnerExists, "the object belongs to " + owner.String() + ", which exists"}, true
+		case Gone:
+		default:
+			return Decision{Keep, Unconfirmed, "cannot prove that " + owner.String() + ", which the object belongs to, is gone: " + answer.why}, true
+		}
+	}
+	return Decision{}, false
+}
+
+// delete deletes objects one after the other while the proof that their Nodes are gone, from the time proved, is young. The others are decided on
+// anew. It returns how many it deleted.
+func (s *objectSweep) delete(ctx context.Context, going []int, proved time.Time) (removed int, err error) {
+	if len(going) == 0 {
+		return 0, nil
+	}
+	written, err := s.Recorded.begin()
+	if err != nil {
+		return 0, fmt.Errorf("nothing was deleted: %w", err)
+	}
+	for _, i := range going {
+		o := &s.objects[i]
+		s.log.Info("deleting", zap.String("namespace", o.Namespace), zap.String("name", o.Name), zap.String("uid", o.uid), zap.String("resourceVersion", o.version),
+			zap.String("node", o.node), zap.String("reason", string(NodeGone)))
+	}
+	if err := written(); err != nil {
+		return 0, fmt.Errorf("nothing was deleted: %w", err)
+	}
+	for _, i := range going {
+		if err := s.deletes.Wait(ctx); err != nil {
+			return removed, err
+		}
+		left := (maxAnswerAge + writeTime - s.Now().Sub(proved)).Truncate(time.Millisecond)
+		if left <= 0 {
+			return removed, nil
+		}
+		gone, err := s.deleteOne(ctx, i, left)
+		if gone {
+			removed++
+		}
+		if err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// deleteOne deletes an object, if it is still the one that was listed, within the time that is left. An error ends the pass.
+func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) (gone bool, err error) {
+	o := &s.objects[i]
+	uid := types.UID(o.uid)
+	background := metav1.DeletePropagationBackground
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &o.version},
+		PropagationPolicy: &background,
+	})
+	if err != nil {
+		return false, err
+	}
+	deleting, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	_, err = s.client.bytes(deleting, request{
+		verb: "delete", resource: s.target.Resource, namespace: o.Namespace, name: o.Name, query: url.Values{"timeout": {left.String()}},
+		accept: acceptMetadata, contentType: "application/json", body: body, attempts: 1,
+	})
+	s.settled[i] = true
+	log := s.log.With(zap.String("namespace", o.Namespace), zap.String("name", o.Name), zap.String("node", o.node))
+	var failure *RequestError
+	switch {
+	case err == nil:
+		log.Info("deleted")
+		s.report.Resources[i].Findings[0].Removed = true
+		s.report.Resources[i].Removed = 1
+		return true, nil
+	case !errors.As(err, &failure):
+		return false, err
+	case failure.Code == http.StatusNotFound && namesObject(failure):
+		s.finding(i, Decision{Keep, NodeGone, "somebody else deleted it first"})
+		return false, nil
+	case failure.Code == http.StatusConflict:
+		s.finding(i, Decision{Wait, Changed, "it was written between look and delete, so somebody still writes it"})
+		log.Info("not deleted; it was written meanwhile")
+		return false, nil
+	}
+	s.finding(i, Decision{Keep, Unconfirmed, "not deleted: " + failure.Error()})
+	if failure.Code == 0 || failure.Code >= 500 {
+		log.Warn("perhaps deleted: the request was not answered", zap.Error(err))
+		return false, fmt.Errorf("perhaps deleted, because the request was not answered; the next sweep shows: %w", err)
+	}
+	log.Warn("not deleted", zap.Error(err))
+	return false, err
+}
