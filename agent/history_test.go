@@ -52,7 +52,7 @@ func (r *replay) say(format string, args ...any) {
 func (r *replay) NodePods(context.Context) ([]dataplane.Pod, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var pods []dataplane.Pod
+	pods := []dataplane.Pod{agentsPod}
 	for _, w := range r.pods {
 		pods = append(pods, w.pod)
 	}
@@ -68,8 +68,11 @@ func (r *replay) PodsWith(ctx context.Context, a netip.Addr) ([]dataplane.Pod, e
 func (r *replay) Sandboxes(context.Context) ([]dataplane.Sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.sandboxes), nil
+	return append(slices.Clone(r.sandboxes), dataplane.Sandbox{Pod: agentsPod.PodRef, Ready: true}), nil
 }
+
+// agentsPod is the agent's own, which always runs on the node.
+var agentsPod = dataplane.Pod{PodRef: dataplane.PodRef{Namespace: "unstale", Name: "agent", UID: "agent"}, Phase: dataplane.PodRunning, HostNetwork: true}
 
 func (t *replayTable) Read(_ context.Context, wanted *dataplane.Addresses, found func(dataplane.Entry)) error {
 	t.mu.Lock()

@@ -196,6 +196,9 @@ func newHistory(rt *rapid.T, dir string, stats *historyStats) *history {
 		},
 		limit: rapid.IntRange(1, 4).Draw(rt, "limit"),
 	}
+	// Some pod runs all the time, as the agent's own, and shows that the runtime is this node's.
+	z := Pod{PodRef: PodRef{"ns", "z", "z0"}, Phase: PodRunning, HostNetwork: true}
+	h.here[z.UID], h.sandboxes[z.UID] = z, Sandbox{Pod: z.PodRef}
 	for i := range rapid.IntRange(1, 3).Draw(rt, "tables") {
 		bits := rapid.IntRange(0, 31).Draw(rt, fmt.Sprint("table ", i))
 		target := Target{Name: fmt.Sprint("t", i), Scope: ScopeNode, ScrubOnLoss: bits&2 != 0, Enforce: bits>>3 != 3}

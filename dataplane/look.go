@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -34,6 +35,7 @@ type answers struct {
 	why        string // why there are none
 	network    HostState
 	sandboxes  []Sandbox
+	knowsNode  bool  // they are this node's: one is of a pod that the API server has here
 	pods       []Pod // of this node: by the API server's word, and by what was seen last
 	elsewhere  map[netip.Addr]*Claim
 	whyAddress map[netip.Addr]string // why there is none for an address
@@ -153,7 +155,7 @@ func (l *look) evidence(t *Target, e Entry, r *Release) Evidence {
 	if !l.asked || l.why != "" {
 		return evidence
 	}
-	evidence.Claim, evidence.Ending, evidence.Sandbox = l.claim(e.Address, l.releases[e.Address]), l.ending(r), l.hasSandbox(r)
+	evidence.Claim, evidence.Ending, evidence.Sandbox = l.claim(e.Address, l.releases[e.Address]), l.ending(r), l.runtime != nil && l.hasSandbox(r)
 	if t.Scope == ScopeCluster && r.First && evidence.Claim == nil {
 		evidence.Elsewhere, evidence.AskedWhy = l.elsewhere[e.Address], l.whyAddress[e.Address]
 	}
@@ -207,9 +209,30 @@ func (a *answers) ending(r *Release) bool {
 	return slices.ContainsFunc(a.pods, func(p Pod) bool { return p.UID == r.Pod.UID && p.Terminating && !p.ended() })
 }
 
-// hasSandbox tells whether the container runtime has a sandbox of the pod that lost the address.
+// knowsNode tells whether a container runtime that has these sandboxes is shown to be this node's, by one of a pod that runs here. One that has none of
+// those that run here is another's, and what it does not have means nothing.
+func knowsNode(sandboxes []Sandbox, pods []Pod) (bool, error) {
+	running := 0
+	for i := range pods {
+		p := &pods[i]
+		if p.Phase != PodRunning || p.Terminating || p.SandboxLost {
+			continue
+		}
+		running++
+		// A static pod has another UID in the API server.
+		if slices.ContainsFunc(sandboxes, func(s Sandbox) bool { return s.Pod.Namespace == p.Namespace && s.Pod.Name == p.Name }) {
+			return true, nil
+		}
+	}
+	if running > 0 {
+		return false, fmt.Errorf("the container runtime has none of the %d pods that run on this node; is kernel.runtimeEndpoint that of the kubelet?", running)
+	}
+	return false, nil
+}
+
+// hasSandbox tells whether the container runtime may have a sandbox of the pod that lost the address.
 func (a *answers) hasSandbox(r *Release) bool {
-	return slices.ContainsFunc(a.sandboxes, func(s Sandbox) bool { return s.Pod.UID == r.Pod.UID })
+	return !a.knowsNode || slices.ContainsFunc(a.sandboxes, func(s Sandbox) bool { return s.Pod.UID == r.Pod.UID })
 }
 
 // inDoubt tells whether the pod is the one of the release and its sandbox is what was lost, so that its word on the address counts for nothing.
@@ -270,6 +293,12 @@ func (s *sources) askAbout(ctx context.Context, needs map[netip.Addr]bool, relea
 	if err != nil {
 		a.why = err.Error()
 		return a
+	}
+	if s.runtime != nil {
+		if a.knowsNode, err = knowsNode(a.sandboxes, pods); err != nil {
+			a.why = err.Error()
+			return a
+		}
 	}
 	a.pods = slices.Concat(pods, present) // what only one of the two knows holds as well
 	for address, everywhere := range needs {

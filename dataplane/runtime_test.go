@@ -14,6 +14,8 @@ func onRuntimeScene(t *testing.T, targets string, do func(s *scene, r *fakeRunti
 	t.Helper()
 	onScene(t, targets, func(s *scene) {
 		s.runtime = &fakeRuntime{}
+		s.runtime.has()
+		s.see("Z host run 192.168.0.1") // so that the runtime is shown to be this node's
 		s.configure()
 		s.wait(time.Second)
 		do(s, s.runtime)
@@ -143,6 +145,28 @@ func TestRuntimeDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// The runtime of somebody else, as of a Docker beside, has none of the node's pods: that it has no sandbox means nothing.
+func TestRuntimeOfSomebodyElse(t *testing.T) {
+	onRuntimeScene(t, "", func(s *scene, r *fakeRuntime) {
+		s.see("A run 10.0.0.1", "B run 10.0.0.2")
+		s.tables["t"].put("10.0.0.1", "10.0.0.2")
+		r.mu.Lock()
+		r.sandboxes = nil
+		r.mu.Unlock()
+		s.gone("A")
+		s.wait(10 * time.Second)
+		f := s.said("t", "10.0.0.1", "Keep Unconfirmed")
+		if want := "cannot confirm that nobody has the address: the container runtime has none of the 2 pods that run on this node; is kernel.runtimeEndpoint that of the kubelet?"; f.Message != want {
+			t.Errorf("%q, want %q", f.Message, want)
+		}
+		s.gone("B", "Z") // nothing runs here: nothing shows whose runtime it is
+		s.wait(40 * time.Second)
+		s.holds("t", "10.0.0.1 10.0.0.2")
+		s.wait(2 * time.Minute)
+		s.holds("t", "")
+	})
+}
+
 // The runtime is asked again after a removal, and what it then says counts.
 func TestRuntimeIsAskedAgain(t *testing.T) {
 	onRuntimeScene(t, "", func(s *scene, r *fakeRuntime) {
@@ -182,7 +206,7 @@ func TestPlanAsksTheRuntime(t *testing.T) {
 	journal := Journal{Pods: []JournalPod{{PodRef: PodRef{"ns", "a", "A"}, Addresses: []netip.Addr{addr("10.0.0.1"), addr("10.0.0.2")}}}}
 	host := func() (HostState, error) { return HostState{}, nil }
 	plan := func() (reasons []Reason) {
-		reports := Plan(t.Context(), []Target{{Name: "t", Table: table, Scope: ScopeNode}}, journal, &Snapshot{Runtime: r}, host, time.Second, noon)
+		reports := Plan(t.Context(), []Target{{Name: "t", Table: table, Scope: ScopeNode}}, journal, &Snapshot{Node: []Pod{podOfWords("Z", []string{"host", "run"})}, Runtime: r}, host, time.Second, noon)
 		for _, f := range reports[0].Findings {
 			reasons = append(reasons, f.Reason)
 		}

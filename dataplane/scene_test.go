@@ -77,11 +77,11 @@ func (r *fakeRuntime) Sandboxes(context.Context) ([]Sandbox, error) {
 	return slices.Clone(r.sandboxes), nil
 }
 
-// has sets which sandboxes there are, as "A 10.0.0.1", or "A ended 10.0.0.1" of one whose network is still there.
+// has sets which sandboxes there are besides that of Z, as "A 10.0.0.1", or "A ended 10.0.0.1" of one whose network is still there.
 func (r *fakeRuntime) has(sandboxes ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sandboxes = nil
+	r.sandboxes = []Sandbox{{Pod: PodRef{"ns", "z", "Z"}, Ready: true}}
 	for _, text := range sandboxes {
 		words := strings.Fields(text)
 		s := Sandbox{Pod: PodRef{"ns", strings.ToLower(words[0]), words[0]}, Ready: true}

@@ -32,7 +32,7 @@ const (
 const (
 	Waiting         Reason = "Waiting"         // the grace is not over
 	MayStillRun     Reason = "MayStillRun"     // the pod was deleted, and nobody saw its containers end
-	StillRuns       Reason = "StillRuns"       // the pod was deleted, and the container runtime has its sandbox
+	StillRuns       Reason = "StillRuns"       // the pod was deleted, and the container runtime has its sandbox, or has no pod of this node
 	BatchFull       Reason = "BatchFull"       // the next pass takes it
 	Changed         Reason = "Changed"         // it is not the entry that was read
 	PodHasAddress   Reason = "PodHasAddress"   // a pod of this node has it
@@ -85,7 +85,7 @@ type Evidence struct {
 	Elsewhere  *Claim // in the rest of the cluster; asked for only where Scope is ScopeCluster
 	Interfaces map[uint32]bool
 	Ending     bool // the release's pod is there, and terminating
-	Sandbox    bool // the container runtime has one of the release's pod
+	Sandbox    bool // the container runtime has one of the release's pod, or is not shown to be this node's
 }
 
 // A Decision is a verdict with its reason and a sentence for people.
@@ -107,7 +107,7 @@ func Decide(e Evidence) Decision {
 	case e.AskedWhy != "":
 		return Decision{Keep, Unconfirmed, "cannot confirm that nobody has the address: " + e.AskedWhy}
 	case e.Sandbox && e.Now.Before(e.Release.NotBefore):
-		return Decision{Wait, StillRuns, e.Release.says() + ", but the container runtime still has its sandbox"}
+		return Decision{Wait, StillRuns, e.Release.says() + ", and by the container runtime its sandbox may still be there"}
 	case e.Claim != nil && e.Claim.Reason == HostAddress:
 		return Decision{Keep, HostAddress, "the address is the node's own: " + e.Claim.By}
 	case (e.Claim != nil || e.Elsewhere != nil) && interfaceGone:

@@ -250,7 +250,7 @@ func TestDecideSays(t *testing.T) {
 		{func(e *Evidence) { e.Claim = &Claim{Reason: PodHasAddress, By: "ns/b"} }, "pod ns/b has the address now"},
 		{func(e *Evidence) { e.Claim = &Claim{Reason: Annotated, By: "ns/b"} }, "an annotation of pod ns/b"},
 		{func(e *Evidence) { e.Claim = &Claim{Reason: SandboxHas, By: "a sandbox of pod ns/b"} }, "by the container runtime a sandbox of pod ns/b has the address"},
-		{func(e *Evidence) { e.Runtime, e.Sandbox, e.Release.NotBefore = true, true, noon.Add(time.Hour) }, "the container runtime still has its sandbox"},
+		{func(e *Evidence) { e.Runtime, e.Sandbox, e.Release.NotBefore = true, true, noon.Add(time.Hour) }, "by the container runtime its sandbox may still be there"},
 		{func(e *Evidence) { e.Scope, e.Elsewhere = ScopeCluster, &Claim{Reason: UsedElsewhere, By: "ns/c"} }, "pod ns/c has the address now"},
 		{func(e *Evidence) { e.Entry.Interface = 2 }, "interface 2 of the entry still exists"},
 		{func(e *Evidence) { e.Entry.Interface, e.Claim = 9, &Claim{Reason: PodHasAddress, By: "ns/b"} }, "the entry is for interface 9, which is gone"},
