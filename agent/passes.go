@@ -145,8 +145,9 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 	for _, r := range report.Resources {
 		var fresh []status.Finding
 		var removed, withoutNode []string
+		var why status.Reason
 		for _, f := range r.Findings {
-			if f.Reason == status.MemberAlive || f.Reason == status.NodeExists {
+			if f.Reason == status.MemberAlive || f.Reason == status.NodeExists || f.Reason == status.PodExists {
 				continue
 			}
 			at := findingOf{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, f.Key, f.Path, time.Time{}}
@@ -155,7 +156,7 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 			}
 			after.reasons[at] = f.Reason
 			if f.Removed {
-				removed = append(removed, f.Key)
+				removed, why = append(removed, f.Key), f.Reason
 				if partial {
 					delete(after.reasons, at)
 				}
@@ -177,7 +178,7 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 		}
 		if len(removed) > 0 && object.UID != "" {
 			slices.Sort(removed)
-			p.agent.events.removed(object, report.Target, string(status.NodeGone), slices.Compact(removed))
+			p.agent.events.removed(object, report.Target, string(why), slices.Compact(removed))
 		}
 		for _, key := range withoutNode {
 			log.Warn("an agent without a Node", zap.String("key", key), zap.String("reason", string(status.MemberWithoutNode)))

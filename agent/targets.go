@@ -19,6 +19,7 @@ func (c *Configuration) StatusTargets() []status.Target {
 			Names:       target.Names,
 			Paths:       keyPaths(target.Paths),
 			UnknownKeys: target.UnknownKeys,
+			LivesWith:   target.LivesWith.pods(),
 			Mode:        moreCautious(c.Mode, target.Mode),
 			Grace:       time.Duration(c.Grace),
 			MaxRemovals: c.MaxRemovals,
@@ -34,6 +35,7 @@ func (c *Configuration) StatusTargets() []status.Target {
 				KeepAnnotation: target.KeepIf.Annotation, KeepValue: target.KeepIf.Value,
 			},
 			UnknownKeys: target.UnknownKeys,
+			LivesWith:   target.LivesWith.pods(),
 			Mode:        moreCautious(c.Mode, target.Mode),
 			Grace:       time.Duration(c.Grace),
 			MaxRemovals: c.MaxRemovals,
@@ -67,6 +69,14 @@ func (c *Configuration) ownTargets() []ownTarget {
 		}
 	}
 	return targets
+}
+
+// pods are those that a key or object lives with; nil: it lives with its node.
+func (c *LivesWithConfig) pods() *status.PodSelector {
+	if c.Pods == nil {
+		return nil
+	}
+	return &status.PodSelector{Namespace: c.Pods.Namespace, Labels: c.Pods.LabelSelector}
 }
 
 // moreCautious is Report when any of the modes is: the top level is the emergency stop for all, and a target that was

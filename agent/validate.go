@@ -26,14 +26,6 @@ func notBuilt(c *Configuration) Errors {
 	}
 	refuse(c.Kernel != nil && isPipe(c.Kernel.RuntimeEndpoint), "kernel.runtimeEndpoint", "questions to a container runtime through a named pipe")
 	refuse(c.NodeRecovery != nil, "nodeRecovery", "the taint and the deletion of Nodes")
-	for i := range c.StatusKeys {
-		at := location("statusKeys").item(i).field("livesWith").field("pods")
-		refuse(c.StatusKeys[i].LivesWith.Pods != nil, at, "keys that live with pods")
-	}
-	for i := range c.NodeObjects {
-		at := location("nodeObjects").item(i).field("livesWith").field("pods")
-		refuse(c.NodeObjects[i].LivesWith.Pods != nil, at, "objects that live with pods")
-	}
 	return found.errs
 }
 

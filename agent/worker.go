@@ -67,6 +67,9 @@ func (w *worker) takeIn(schedule *status.Schedule) {
 	changes := w.changes
 	w.changes = gossip.Changes{}
 	w.mu.Unlock()
+	if w.unit.target.LivesWith != nil {
+		return // membership plays no part
+	}
 	for _, name := range changes.Departed {
 		if w.sweeper.Has(name) {
 			schedule.Left(name, time.Now())
@@ -85,8 +88,11 @@ func (w *worker) pass(ctx context.Context, leaving int) (status.TargetReport, bo
 		return status.TargetReport{}, false
 	}
 	defer w.stand()
-	w.evidence.listHourly(ctx, w.log)
-	w.evidence.listForMany(ctx, max(leaving, w.doubtful), w.log)
+	withNodes := w.unit.target.LivesWith == nil
+	if withNodes {
+		w.evidence.listHourly(ctx, w.log)
+		w.evidence.listForMany(ctx, max(leaving, w.doubtful), w.log)
+	}
 	begun := time.Now()
 	report := w.sweeper.Sweep(ctx)
 	if ctx.Err() != nil {
@@ -105,7 +111,9 @@ func (w *worker) pass(ctx context.Context, leaving int) (status.TargetReport, bo
 			}
 		}
 	}
-	w.evidence.listForMany(ctx, waiting, w.log)
+	if withNodes {
+		w.evidence.listForMany(ctx, waiting, w.log)
+	}
 	return report, true
 }
 

@@ -24,7 +24,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 		text     string
 		row      string
 	}{
-		{"Reason", []string{"verdict.go"}, reasons, "(?m)^\\| (?:Keep|Wait|Remove|object) \\| `(\\w+)` \\|"},
+		{"Reason", []string{"verdict.go"}, reasons, "(?m)^\\| (?:Keep|Wait|Remove|object|pods) \\| `(\\w+)` \\|"},
 		{"Reason", []string{"incarnation.go", "leaving.go"}, reasons, "(?m)^\\| (?:stop|clear|start) \\| `(\\w+)` \\|"},
 		{"State", []string{"report.go"}, states, "(?m)^\\| `(\\w+)` \\|"},
 	} {

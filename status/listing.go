@@ -29,6 +29,8 @@ type listing struct {
 	resource  schema.GroupVersionResource
 	namespace string // empty: all
 	selector  string // of labels; empty: all
+	fields    string // a selector of fields; empty: all
+	first     bool   // only the first page
 	full      bool   // whole objects, not metadata only
 	page      int    // objects in one page, at first
 }
@@ -89,6 +91,9 @@ func listOnce[T any](ctx context.Context, c *Client, l listing, item func(*json.
 		}
 		var page listPage[T]
 		var read counter
+		if l.fields != "" {
+			query.Set("fieldSelector", l.fields)
+		}
 		err := c.do(ctx, request{verb: "list", resource: l.resource, namespace: l.namespace, query: query, accept: accept}, func(body io.Reader) (err error) {
 			read = counter{from: body}
 			page, err = readPage(&read, l.full, item)
@@ -102,7 +107,7 @@ func listOnce[T any](ctx context.Context, c *Client, l listing, item func(*json.
 			return nil, err
 		}
 		all = append(all, page.items...)
-		if page.next == "" {
+		if page.next == "" || l.first {
 			return all, nil
 		}
 		if page.next == next {

@@ -188,7 +188,7 @@ func (s *objectSweep) delete(ctx context.Context, going []int, proved time.Time)
 	for _, i := range going {
 		o := &s.objects[i]
 		s.log.Info("deleting", zap.String("namespace", o.Namespace), zap.String("name", o.Name), zap.String("uid", o.uid), zap.String("resourceVersion", o.version),
-			zap.String("node", o.node), zap.String("reason", string(NodeGone)))
+			zap.String("node", o.node), zap.String("reason", string(s.target.gone())))
 	}
 	if err := written(); err != nil {
 		return 0, fmt.Errorf("nothing was deleted: %w", err)
@@ -243,7 +243,7 @@ func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) 
 	case !errors.As(err, &failure):
 		return false, err
 	case failure.Code == http.StatusNotFound && namesObject(failure):
-		s.finding(i, Decision{Keep, NodeGone, "somebody else deleted it first"})
+		s.finding(i, Decision{Keep, s.target.gone(), "somebody else deleted it first"})
 		return false, nil
 	case failure.Code == http.StatusConflict:
 		s.finding(i, Decision{Wait, Changed, "it was written between look and delete, so somebody still writes it"})

@@ -36,7 +36,7 @@ func (p *pass) remove(ctx context.Context, r *Resource, entries []Entry, proved 
 	for _, e := range entries {
 		// Before the write, so that nothing is lost whatever happens in it.
 		log.Info("removing", zap.String("key", e.Key), zap.Stringer("path", p.target.Paths[e.Place].Path),
-			zap.String("reason", string(NodeGone)), zap.ByteString("entry", e.Raw), zap.String("putBack", putBack(&p.target, r, e)))
+			zap.String("reason", string(p.target.gone())), zap.ByteString("entry", e.Raw), zap.String("putBack", putBack(&p.target, r, e)))
 	}
 	if err := written(); err != nil {
 		return removalResult{}, fmt.Errorf("nothing was removed from %s: %w", r.NamespacedName, err)

@@ -24,6 +24,14 @@ func NodeRules() []Rule {
 
 // Rules are the rules that t needs beside NodeRules, and no wider.
 func Rules(t *Target) []Rule {
+	rules := ownRules(t)
+	if t.LivesWith != nil {
+		rules = append(rules, Rule{t.LivesWith.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}})
+	}
+	return rules
+}
+
+func ownRules(t *Target) []Rule {
 	if t.Objects != nil {
 		verbs := []string{"list", "delete"}
 		if t.Mode == Report {

@@ -61,17 +61,23 @@ type Sweeper struct {
 
 	candidates map[types.NamespacedName]Candidates
 	deletes    *rate.Limiter
+	pods       *podEvidence // of a target that lives with pods
 	// objectNodes are the nodes that the last pass saw objects of.
 	objectNodes map[string]bool
 }
 
 // NewSweeper makes a Sweeper without candidates.
 func NewSweeper(target Target, client *Client, nodes NodeEvidence, log *zap.Logger) *Sweeper {
-	return &Sweeper{
+	s := &Sweeper{
 		target: target, client: client, nodes: nodes, log: log.With(zap.String("target", target.Name)),
 		Now: time.Now, Wait: waitFor, Progress: func(types.NamespacedName, int, int) {},
 		candidates: map[types.NamespacedName]Candidates{}, deletes: rate.NewLimiter(DeletesPerSecond, 1),
 	}
+	if target.LivesWith != nil {
+		s.pods = newPodEvidence(client, *target.LivesWith, func() time.Time { return s.Now() })
+		s.nodes = s.pods // membership plays no part
+	}
+	return s
 }
 
 // Target is what the sweeper keeps clean.
@@ -115,12 +121,23 @@ type pass struct {
 
 func (s *Sweeper) pass(ctx context.Context, kind passKind) TargetReport {
 	p := s.newPass(kind)
+	if s.pods != nil {
+		any, err := s.pods.list(ctx)
+		if err != nil {
+			p.failed(ctx, err)
+			return p.report
+		}
+		p.alive, p.asked = any, true // one that matches nothing must not empty the target; which keys there are shows nothing
+	}
 	if s.target.Objects != nil {
 		p.objects(ctx)
 	} else {
 		p.keys(ctx)
 	}
-	if p.held {
+	switch {
+	case p.held && s.pods != nil:
+		p.report.worsen(StateHeld, "nothing is removed: the selector "+s.target.LivesWith.Labels+" matches no pod anywhere; were the pods' labels renamed?")
+	case p.held:
 		p.report.worsen(StateHeld, "nothing is removed: no key of this target belongs to an existing node, so the keys are probably not node names")
 	}
 	if kind == reportOnly && p.report.Count(Remove) > 0 {
@@ -401,7 +418,7 @@ func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
 	for i := 0; i < len(open); {
 		chunk := open[i:min(len(open), i+min(left, confirmChunk))]
 		late := p.kind == enforce && p.Now().Sub(begun) >= confirmTime
-		if len(chunk) == 0 || broken || late || i > 0 && !p.alive {
+		if len(chunk) == 0 || broken || late || (i > 0 || p.pods != nil) && !p.alive {
 			break
 		}
 		i += len(chunk)
@@ -500,7 +517,7 @@ func (p *pass) room(open, most int) int {
 func (p *pass) evidence(s subject) Evidence {
 	e := Evidence{
 		Key: s.node, Known: p.nodes.Known(s.node), Candidate: s.candidate, Kept: s.kept, Stays: s.stays,
-		UnknownKeys: p.target.UnknownKeys, Grace: p.target.Grace, Now: p.Now(),
+		UnknownKeys: p.target.UnknownKeys, LivesWith: p.target.LivesWith, Grace: p.target.Grace, Now: p.Now(),
 	}
 	if p.kind == planOnly { // as though a grace had passed and nothing had changed
 		e.Candidate = Candidate{Since: e.Now.Add(-e.Grace), Looks: 2}

@@ -26,6 +26,8 @@ type Target struct {
 	Paths []KeyPath
 	// Objects is set where each node has an object of its own instead; then there are no Names and no Paths.
 	Objects *Objects
+	// LivesWith says with which pods a key or object lives; nil: with its Node.
+	LivesWith *PodSelector
 	// UnknownKeys says what becomes of a key that was never seen as a Node or member.
 	UnknownKeys UnknownKeys
 	// Mode Report decides everything and writes nothing.
@@ -42,6 +44,14 @@ func (t *Target) Kind() string {
 		return "nodeObjects"
 	}
 	return "statusKeys"
+}
+
+// gone is why a key or object goes.
+func (t *Target) gone() Reason {
+	if t.LivesWith != nil {
+		return PodGone
+	}
+	return NodeGone
 }
 
 // NamesAll tells whether the target says which resources it is about, so that none need be listed to be known: all of them are

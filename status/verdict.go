@@ -35,6 +35,10 @@ const (
 	BatchFull         Reason = "BatchFull"         // Wait: comes in the next batch
 	NodeGone          Reason = "NodeGone"          // Remove: its Node is gone
 
+	// Of what lives with pods, instead of NodeExists and NodeGone.
+	PodExists Reason = "PodExists" // Keep: one of the pods that it lives with is bound to the node
+	PodGone   Reason = "PodGone"   // Remove: none is
+
 	// Of objects only.
 	BeingDeleted  Reason = "BeingDeleted"  // Keep: somebody has deleted it, and something holds it
 	HasFinalizers Reason = "HasFinalizers" // Keep: others have to see to it before
@@ -97,6 +101,7 @@ type Evidence struct {
 	Stays     Decision // what keeps an object whatever becomes of its node; zero: nothing
 
 	UnknownKeys UnknownKeys
+	LivesWith   *PodSelector // nil: its Node; what is said of a Node is said of such a pod on the node otherwise
 	Grace       time.Duration
 	Now         time.Time
 }
@@ -114,6 +119,10 @@ func Decide(e Evidence) Decision {
 	if d, settled := DecideUnasked(e); settled {
 		return d
 	}
+	return e.ofPods(decideAsked(e))
+}
+
+func decideAsked(e Evidence) Decision {
 	switch {
 	// What is held anyhow, or does not fit anyhow, is not asked for.
 	case e.Held && e.Node.Existence == NotAsked:
@@ -152,7 +161,7 @@ func DecideUnasked(e Evidence) (Decision, bool) {
 		if reason == MemberAlive {
 			return Decision{Keep, MemberAlive, "its agent is alive"}, true
 		}
-		return Decision{Keep, NodeExists, "the Node exists"}, true
+		return e.ofPods(Decision{Keep, NodeExists, "the Node exists"}), true
 	}
 	// Before the waiting rows, unlike in the design's table: where nothing is ever removed, nothing needs waiting or asking.
 	if e.Kept {
@@ -172,6 +181,28 @@ func DecideUnasked(e Evidence) (Decision, bool) {
 		return Decision{Wait, Waiting, "seen by one look only"}, true
 	}
 	return Decision{}, false
+}
+
+// ofPods says of pods what was said of a Node, where that is what the key or object lives with.
+func (e *Evidence) ofPods(d Decision) Decision {
+	if e.LivesWith == nil {
+		return d
+	}
+	switch d.Reason {
+	case NodeExists:
+		return Decision{d.Verdict, PodExists, "a pod of " + e.LivesWith.Labels + " is on the node"}
+	case NodeGone:
+		return Decision{d.Verdict, PodGone, "no pod of " + e.LivesWith.Labels + " is on the node"}
+	case Unconfirmed:
+		if e.Node.Existence != Gone {
+			return Decision{d.Verdict, Unconfirmed, "cannot prove that no pod of " + e.LivesWith.Labels + " is on the node: " + orNotAsked(e.Node.Why)}
+		}
+	case Held:
+		return Decision{d.Verdict, Held, "the selector " + e.LivesWith.Labels + " matches no pod anywhere"}
+	case UnknownName:
+		return Decision{d.Verdict, UnknownName, "no pod of " + e.LivesWith.Labels + " was ever seen there; if every key here is a node name, set unknownKeys: Remove"}
+	}
+	return d
 }
 
 var (

@@ -66,7 +66,7 @@ func printText(w io.Writer, reports []status.TargetReport, all bool) error {
 // isQuiet tells whether a finding is what a healthy cluster is full of: keys of nodes that exist, addresses of pods that have them.
 func isQuiet(f status.Finding) bool {
 	switch f.Reason {
-	case status.NodeExists, status.MemberAlive:
+	case status.NodeExists, status.PodExists, status.MemberAlive:
 		return true
 	case status.Reason(dataplane.PodHasAddress), status.Reason(dataplane.UsedElsewhere), status.Reason(dataplane.HostAddress):
 		return f.Since.IsZero() // nobody is known to have lost it
