@@ -211,8 +211,11 @@ func (f *checks) nodeName(at location, c NodeNameConfig) {
 	}
 	if c.Field != "" {
 		given++
-		if _, err := status.ParseFieldPath(c.Field); err != nil {
+		switch path, err := status.ParseFieldPath(c.Field); {
+		case err != nil:
 			f.failf(at.field("field"), "%v", err)
+		case !path.Readable():
+			f.failf(at.field("field"), "must be metadata.name, metadata.namespace, a label or annotation such as metadata.annotations[example.com/node], metadata.ownerReferences.Node, or lie outside of metadata; got %s", quote(c.Field))
 		}
 	}
 	if given != 1 {

@@ -31,6 +31,20 @@ type NodeNameIn struct {
 // OwnerNode is the Field of objects whose node is the Node among their owners.
 var OwnerNode = FieldPath{"metadata", "ownerReferences", "Node"}
 
+// Readable tells whether the path leads to something that can be an object's node name: of the metadata its name, namespace, a label, an annotation and
+// OwnerNode, and anything else.
+func (p FieldPath) Readable() bool {
+	switch {
+	case p[0] != "metadata":
+		return true
+	case len(p) == 2:
+		return p[1] == "name" || p[1] == "namespace"
+	case len(p) == 3:
+		return p[1] == "labels" || p[1] == "annotations" || p.String() == OwnerNode.String()
+	}
+	return false
+}
+
 // metadataOnly tells whether an object's metadata is enough to know its node.
 func (in *NodeNameIn) metadataOnly() bool { return len(in.Field) == 0 || in.Field[0] == "metadata" }
 

@@ -18,14 +18,26 @@ var TopologyAwarePolicyCRD string
 //go:embed crds/nodefeaturegroups.yaml
 var NodeFeatureGroupCRD string
 
+// NodeFeatureCRD defines a namespaced resource with an object per node; see NodeFeatures.
+//
+//go:embed crds/nodefeatures.yaml
+var NodeFeatureCRD string
+
+// NodeResourceTopologyCRD defines a cluster-scoped resource with an object per node; see NodeResourceTopologies.
+//
+//go:embed crds/noderesourcetopologies.yaml
+var NodeResourceTopologyCRD string
+
 // Resources that tests use.
 var (
-	Nodes                 = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	Namespaces            = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	Pods                  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	CRDs                  = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	TopologyAwarePolicies = schema.GroupVersionResource{Group: "config.nri", Version: "v1alpha1", Resource: "topologyawarepolicies"}
-	NodeFeatureGroups     = schema.GroupVersionResource{Group: "nfd.k8s-sigs.io", Version: "v1alpha1", Resource: "nodefeaturegroups"}
+	Nodes                  = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	Namespaces             = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	Pods                   = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	CRDs                   = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	TopologyAwarePolicies  = schema.GroupVersionResource{Group: "config.nri", Version: "v1alpha1", Resource: "topologyawarepolicies"}
+	NodeFeatures           = schema.GroupVersionResource{Group: "nfd.k8s-sigs.io", Version: "v1alpha1", Resource: "nodefeatures"}
+	NodeResourceTopologies = schema.GroupVersionResource{Group: "topology.node.k8s.io", Version: "v1alpha2", Resource: "noderesourcetopologies"}
+	NodeFeatureGroups      = schema.GroupVersionResource{Group: "nfd.k8s-sigs.io", Version: "v1alpha1", Resource: "nodefeaturegroups"}
 )
 
 // A CRD describes a resource with a free-form spec and status, for tests that need a group of their own: one that is
