@@ -84,11 +84,14 @@ type NodeObjectsConfig struct {
 	UnknownKeys status.UnknownKeys `json:"unknownKeys"`
 	// KeepIf protects objects.
 	KeepIf KeepAnnotationConfig `json:"keepIf"`
+	// DeletesPerSecond is how many of the target's objects are deleted in a second at most. 1 to 1000, default 20.
+	DeletesPerSecond int `json:"deletesPerSecond"`
 	// Mode Report decides and does not delete. Default Enforce, which is no more than Configuration.Mode allows.
 	Mode status.Mode `json:"mode"`
 }
 
 func (c *NodeObjectsConfig) setDefaults() {
+	c.DeletesPerSecond = status.DeletesPerSecond
 	c.UnknownKeys = status.KeepUnknown
 	c.Mode = status.Enforce
 }

@@ -32,7 +32,7 @@ func (c *Configuration) StatusTargets() []status.Target {
 			Namespace: target.Namespace,
 			Objects: &status.Objects{
 				NodeName:       status.NodeNameIn{Name: target.NodeName.Name != nil, Label: target.NodeName.Label, Field: optionalFieldPath(target.NodeName.Field)},
-				KeepAnnotation: target.KeepIf.Annotation, KeepValue: target.KeepIf.Value,
+				KeepAnnotation: target.KeepIf.Annotation, KeepValue: target.KeepIf.Value, DeletesPerSecond: target.DeletesPerSecond,
 			},
 			UnknownKeys: target.UnknownKeys,
 			LivesWith:   target.LivesWith.pods(),

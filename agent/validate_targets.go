@@ -13,6 +13,9 @@ import (
 // reservedNames are the targets that the configuration does not name, because there is one of each.
 var reservedNames = []string{"conntrack", "neighbors", "hns", "nodeRecovery"}
 
+// maxDeletesPerSecond is more than an API server should be asked for.
+const maxDeletesPerSecond = 1000
+
 // A namedTarget is a target's name and where it is given.
 type namedTarget struct {
 	name string
@@ -191,6 +194,7 @@ func (f *checks) nodeObjects(at location, c NodeObjectsConfig) {
 	f.nodeName(at.field("nodeName"), c.NodeName)
 	f.livesWith(at.field("livesWith"), c.LivesWith)
 	oneOf(f, at.field("unknownKeys"), c.UnknownKeys, status.KeepUnknown, status.RemoveUnknown)
+	f.inRange(at.field("deletesPerSecond"), c.DeletesPerSecond, 1, maxDeletesPerSecond)
 	keepIf := at.field("keepIf")
 	if c.KeepIf.Annotation != "" {
 		f.qualifiedKey(keepIf.field("annotation"), c.KeepIf.Annotation)

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/flowcontrol"
@@ -47,7 +46,7 @@ func newNFDScene(t *testing.T, target Target, nodes, orphans, features int, obje
 }
 
 func objectTarget(resource Target, in NodeNameIn) Target {
-	resource.Name, resource.Objects, resource.UnknownKeys, resource.Mode = "objects", &Objects{NodeName: in}, RemoveUnknown, Enforce
+	resource.Name, resource.Objects, resource.UnknownKeys, resource.Mode = "objects", &Objects{NodeName: in, DeletesPerSecond: 1000}, RemoveUnknown, Enforce
 	resource.Grace, resource.MaxRemovals = time.Minute, 100
 	return resource
 }
@@ -68,7 +67,6 @@ func TestNodeFeatures(t *testing.T) {
 				"spec": map[string]any{"features": map[string]any{"attributes": map[string]any{"all": map[string]any{"elements": features}}}},
 			}
 		})
-	s.sweeper.deletes = rate.NewLimiter(rate.Inf, 1)
 	s.sweeper.client.limiter = flowcontrol.NewFakeAlwaysRateLimiter()
 	report := s.sweep()
 	s.state(report, OK)

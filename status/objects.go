@@ -16,6 +16,8 @@ type Objects struct {
 	NodeName NodeNameIn
 	// KeepAnnotation, if it is not empty, protects objects that have it; with KeepValue only those that have this value.
 	KeepAnnotation, KeepValue string
+	// DeletesPerSecond is how many are deleted in a second at most; 0: DeletesPerSecond.
+	DeletesPerSecond int
 }
 
 // NodeNameIn says where an object has the name of its node: exactly one of the fields is set.

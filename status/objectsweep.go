@@ -20,10 +20,10 @@ import (
 const (
 	// objectsPage is how many objects one page asks for.
 	objectsPage = 200
-	// DeletesPerSecond is how many objects are deleted in a second at most.
+	// DeletesPerSecond is how many objects of a target are deleted in a second at most, unless the target says otherwise.
 	DeletesPerSecond = 20
-	// deletesAtOnce is for how many objects the proof that their Nodes are gone stays young while they are deleted one after the other.
-	deletesAtOnce = 2 * DeletesPerSecond
+	// deletesAtOnce is for how many seconds the proof that their Nodes are gone stays young while objects are deleted one after the other.
+	deletesAtOnce = 2
 )
 
 // objects lists the target's objects, decides on each, and where the pass may write deletes those that may go, batch by batch.
@@ -94,7 +94,7 @@ func (s *objectSweep) subjects() []subject {
 func (s *objectSweep) sweep(ctx context.Context) {
 	for left, tries := s.target.MaxRemovals, 0; ; {
 		done := len(s.settled)
-		batch := s.decide(ctx, s.subjects(), min(left, deletesAtOnce))
+		batch := s.decide(ctx, s.subjects(), min(left, max(1, int(deletesAtOnce*s.deletes.Limit()))))
 		for id, d := range batch.decisions {
 			s.finding(s.index[id], d)
 		}

@@ -73,6 +73,9 @@ func NewSweeper(target Target, client *Client, nodes NodeEvidence, log *zap.Logg
 		Now: time.Now, Wait: waitFor, Progress: func(types.NamespacedName, int, int) {},
 		candidates: map[types.NamespacedName]Candidates{}, deletes: rate.NewLimiter(DeletesPerSecond, 1),
 	}
+	if o := target.Objects; o != nil && o.DeletesPerSecond > 0 {
+		s.deletes.SetLimit(rate.Limit(o.DeletesPerSecond))
+	}
 	if target.LivesWith != nil {
 		s.pods = newPodEvidence(client, *target.LivesWith, func() time.Time { return s.Now() })
 		s.nodes = s.pods // membership plays no part
