@@ -37,7 +37,7 @@ func (p *pass) objects(ctx context.Context) {
 		return
 	}
 	slices.SortFunc(list, func(a, b object) int { return strings.Compare(a.String(), b.String()) })
-	s := objectSweep{pass: p, objects: list, index: make(map[string]int, len(list)), owners: map[owner]ownerAnswer{}}
+	s := objectSweep{pass: p, objects: list, index: make(map[string]int, len(list)), owners: newOwners(p.client)}
 	s.look()
 	for i := range list {
 		o := &list[i]
@@ -56,7 +56,7 @@ type objectSweep struct {
 	objects []object
 	index   map[string]int // of objects, by their namespace and name
 	settled map[int]bool   // those that this pass is done with
-	owners  map[owner]ownerAnswer
+	owners  *owners
 }
 
 // look remembers the candidates of all objects.
@@ -159,12 +159,7 @@ func (s *objectSweep) withoutOwners(ctx context.Context, ids []string) []int {
 // owned decides on an object by what it belongs to; false: by none of that it stays.
 func (s *objectSweep) owned(ctx context.Context, o *object) (Decision, bool) {
 	for _, owner := range o.owners {
-		answer, known := s.owners[owner]
-		if !known {
-			answer = s.client.ownerExists(ctx, owner, o.Namespace)
-			s.owners[owner] = answer
-		}
-		switch answer.existence {
+		switch answer := s.owners.exists(ctx, owner, o.Namespace); answer.existence {
 		case Exists:
 			return Decision{Keep, OwnerExists, "the object belongs to " + owner.String() + ", which exists"}, true
 		case Gone:

@@ -263,3 +263,32 @@ func TestObjectsHeldAndReported(t *testing.T) {
 	s.equal("verdicts", s.verdicts(s.sweep()), "gone-a=Keep/UnknownName gone-b=Keep/UnknownName KEEP0=Keep/NodeExists")
 	s.equal("left", s.objects(), "KEEP0 gone-a gone-b")
 }
+
+// An owner's kind that may not be read is asked for once a pass, not once for each object; one that exists in another namespace is another.
+func TestOwnersAreAskedForOnce(t *testing.T) {
+	s := newObjectScene(t, 1, NodeNameIn{Name: true}, "KEEP0")
+	for i := range 10 {
+		s.object(fmt.Sprintf("gone-secret-%d , ownerReferences: [{apiVersion: v1, kind: Secret, name: x%d, uid: u%d}]}", i, i, i),
+			fmt.Sprintf("gone-pod-%d , ownerReferences: [{apiVersion: v1, kind: Pod, name: p%d, uid: u}]}", i, i))
+	}
+	s.proxy.Reset()
+	s.proxy.SetFault(apiserver.On("GET secrets", apiserver.Refuse(403, metav1.StatusReasonForbidden, `User "u" cannot get resource "secrets"`)))
+	report := s.sweep()
+	if report.Removed() != 10 || report.Count(Keep) != 11 {
+		t.Errorf("%d removed, %d kept: %s", report.Removed(), report.Count(Keep), s.verdicts(report))
+	}
+	for class, want := range map[string]int{"GET secrets": 1, "GET pods": 10} {
+		if n := len(s.proxy.Matching(class)); n != want {
+			t.Errorf("%s: %d times, want %d", class, n, want)
+		}
+	}
+	discovery := 0
+	for _, r := range s.proxy.Requests() {
+		if r.Path == "/api/v1" {
+			discovery++
+		}
+	}
+	if discovery > 2 {
+		t.Errorf("/api/v1 was read %d times, for two kinds", discovery)
+	}
+}

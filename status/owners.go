@@ -18,18 +18,63 @@ type ownerAnswer struct {
 	why       string // for Unproved
 }
 
-// ownerExists asks for an object's owner, which is in the object's namespace or in none. One of that name with another UID is another.
-func (c *Client) ownerExists(ctx context.Context, o owner, namespace string) ownerAnswer {
-	resource, namespaced, err := c.resourceOf(ctx, o)
-	if err != nil {
-		return ownerAnswer{Unproved, err.Error()}
+// owners answer whether what objects belong to exists. They are for one pass: what exists may be gone later.
+type owners struct {
+	client  *Client
+	answers map[ownerIn]ownerAnswer
+	kinds   map[ownerKind]ownerResource
+}
+
+type ownerIn struct {
+	owner
+	namespace string
+}
+
+type ownerKind struct{ apiVersion, kind string }
+
+// An ownerResource is how the API server serves owners of a kind.
+type ownerResource struct {
+	resource   schema.GroupVersionResource
+	namespaced bool
+	err        error // why it cannot be asked for any
+}
+
+func newOwners(client *Client) *owners {
+	return &owners{client, map[ownerIn]ownerAnswer{}, map[ownerKind]ownerResource{}}
+}
+
+// exists tells whether the owner exists of an object in that namespace.
+func (o *owners) exists(ctx context.Context, of owner, namespace string) ownerAnswer {
+	at := ownerIn{of, namespace}
+	answer, known := o.answers[at]
+	if !known {
+		answer = o.ask(ctx, of, namespace)
+		o.answers[at] = answer
 	}
-	if !namespaced {
+	return answer
+}
+
+// ask asks for an object's owner, which is in the object's namespace or in none. One of that name with another UID is another.
+func (o *owners) ask(ctx context.Context, of owner, namespace string) ownerAnswer {
+	kind := ownerKind{of.apiVersion, of.kind}
+	r, known := o.kinds[kind]
+	if !known {
+		r.resource, r.namespaced, r.err = o.client.resourceOf(ctx, of)
+		o.kinds[kind] = r
+	}
+	if r.err != nil {
+		return ownerAnswer{Unproved, r.err.Error()}
+	}
+	if !r.namespaced {
 		namespace = ""
 	}
-	body, err := c.bytes(ctx, request{verb: "get", resource: resource, namespace: namespace, name: o.name, accept: acceptMetadata})
+	body, err := o.client.bytes(ctx, request{verb: "get", resource: r.resource, namespace: namespace, name: of.name, accept: acceptMetadata})
 	var failure *RequestError
 	switch {
+	case errors.As(err, &failure) && failure.Code == http.StatusForbidden:
+		r.err = fmt.Errorf("not allowed to get %s; without that its objects stay: %w", failure.request.rbacResource(), err)
+		o.kinds[kind] = r // nor any other of the kind, in this pass
+		return ownerAnswer{Unproved, r.err.Error()}
 	case errors.As(err, &failure) && failure.Code == http.StatusNotFound && namesObject(failure):
 		return ownerAnswer{existence: Gone}
 	case err != nil:
@@ -43,7 +88,7 @@ func (c *Client) ownerExists(ctx context.Context, o owner, namespace string) own
 	switch err := json.Unmarshal(body, &head); {
 	case err != nil || head.Metadata.UID == "":
 		return ownerAnswer{Unproved, fmt.Sprintf("%s: the answer has no metadata.uid", failureOf(err))}
-	case head.Metadata.UID != o.uid:
+	case head.Metadata.UID != of.uid:
 		return ownerAnswer{existence: Gone}
 	}
 	return ownerAnswer{existence: Exists}

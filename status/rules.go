@@ -37,7 +37,11 @@ func ownRules(t *Target) []Rule {
 		if t.Mode == Report {
 			verbs = verbs[:1]
 		}
-		return []Rule{{t.Namespace, rbacv1.PolicyRule{APIGroups: []string{t.Resource.Group}, Resources: []string{t.Resource.Resource}, Verbs: verbs}}}
+		return []Rule{
+			{t.Namespace, rbacv1.PolicyRule{APIGroups: []string{t.Resource.Group}, Resources: []string{t.Resource.Resource}, Verbs: verbs}},
+			// Which pod wrote an object is its commonest owner, and an object stays while its owner may exist.
+			{t.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+		}
 	}
 	read := rbacv1.PolicyRule{
 		APIGroups: []string{t.Resource.Group}, Resources: []string{t.Resource.Resource},
