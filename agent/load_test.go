@@ -199,7 +199,7 @@ nodeObjects:
 		{Name: "explicit", Resource: things, Paths: paths, LivesWith: withPods, UnknownKeys: "Keep", OnStop: "Always", Mode: "Enforce"},
 	})
 	compare(t, c.NodeObjects, []NodeObjectsConfig{
-		{Name: "objects", Resource: things, NodeName: NodeNameConfig{Name: &struct{}{}}, LivesWith: withNode, UnknownKeys: "Keep", Mode: "Enforce"},
+		{Name: "objects", Resource: things, NodeName: NodeNameConfig{Name: &struct{}{}}, LivesWith: withNode, UnknownKeys: "Keep", DeletesPerSecond: 20, Mode: "Enforce"},
 	})
 }
 
