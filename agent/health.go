@@ -47,6 +47,9 @@ func (h *health) passed(report *status.TargetReport) {
 		signal(h.doubt)
 		return
 	}
+	if report.FromMemory {
+		return // it says nothing of the API server
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reads++

@@ -255,13 +255,16 @@ func (s *scene) awaitMembers(count int) {
 }
 
 // owner is the agent that owns the shared resource, by its own word and nobody else's.
-func (s *scene) owner() *member {
+func (s *scene) owner() *member { s.Helper(); return s.ownerOf("shared") }
+
+// ownerOf is the agent that owns a target with one owner.
+func (s *scene) ownerOf(target string) *member {
 	s.Helper()
 	var owner *member
-	apiserver.Eventually(s.T, "one agent owns the resource", func() error {
+	apiserver.Eventually(s.T, "one agent owns "+target, func() error {
 		var owners []string
 		for _, m := range s.agents {
-			if m.agent != nil && m.owns() {
+			if m.agent != nil && m.ownsTarget(target) {
 				owner = m
 				owners = append(owners, m.name)
 			}
@@ -275,10 +278,13 @@ func (s *scene) owner() *member {
 }
 
 // owns tells what the agent last logged of the shared resource.
-func (m *member) owns() bool {
+func (m *member) owns() bool { return m.ownsTarget("shared") }
+
+// ownsTarget tells what it last logged of a target with one owner.
+func (m *member) ownsTarget(target string) bool {
 	owns := false
 	for _, e := range m.logs.All() {
-		if e.ContextMap()["target"] == "shared" && e.ContextMap()["name"] == "shared" {
+		if e.ContextMap()["target"] == target {
 			switch e.Message {
 			case "owns":
 				owns = true

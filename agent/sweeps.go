@@ -15,6 +15,10 @@ import (
 // maxPasses is how many passes run at once. Each holds a resource of up to 1.5 MiB, decoded, and its findings.
 const maxPasses = 8
 
+// wholeIntervals is how many intervals a whole list of objects serves where those of certain nodes can be listed alone: an hour by default, as a list of
+// Nodes does. All that it finds and gossip does not is what was written for nodes that were gone already.
+const wholeIntervals = 12
+
 // sweeps keep those units clean that this agent owns: one worker each, started when it becomes the owner, ended when it no longer is.
 type sweeps struct {
 	node     string
@@ -114,6 +118,7 @@ func (s *sweeps) start(ctx context.Context, u unit, interval time.Duration) *wor
 	log.Info("owns", zap.String("mode", string(u.target.Mode)))
 	sweeper := status.NewSweeper(u.target, s.client, s.evidence, s.log)
 	sweeper.Recorded, sweeper.Others = s.recorded, u.others
+	sweeper.WholeInterval = wholeIntervals * interval
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
 		unit: u, sweeper: sweeper, evidence: s.evidence, slots: s.slots, log: log, told: s.told,

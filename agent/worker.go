@@ -43,7 +43,8 @@ func (w *worker) changed(changes gossip.Changes) {
 
 func (w *worker) run(ctx context.Context, interval time.Duration) {
 	defer close(w.done)
-	schedule := status.Schedule{Interval: interval, Grace: w.unit.target.Grace}
+	aimed := w.unit.target.Objects != nil && w.unit.target.Objects.CanAim() && w.unit.target.LivesWith == nil
+	schedule := status.Schedule{Interval: interval, Grace: w.unit.target.Grace, Aimed: aimed}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -53,7 +54,7 @@ func (w *worker) run(ctx context.Context, interval time.Duration) {
 		case <-w.poke:
 			w.takeIn(&schedule)
 		case <-timer.C:
-			if report, ok := w.pass(ctx, schedule.Leaving()); ok {
+			if report, ok := w.pass(ctx, schedule.Leaving(), schedule.Departed(time.Now())...); ok {
 				schedule.Looked(&report, time.Now(), rand.Float64()*2-1)
 			}
 		}
@@ -71,7 +72,7 @@ func (w *worker) takeIn(schedule *status.Schedule) {
 		return // membership plays no part
 	}
 	for _, name := range changes.Departed {
-		if w.sweeper.Has(name) {
+		if schedule.Aimed || w.sweeper.Has(name) { // objects of a node may be younger than the last whole list
 			schedule.Left(name, time.Now())
 		}
 	}
@@ -82,8 +83,9 @@ func (w *worker) takeIn(schedule *status.Schedule) {
 	}
 }
 
-// pass is one pass over the unit, for so many nodes whose agents left among other reasons. It is false when the worker was told to stop before its end.
-func (w *worker) pass(ctx context.Context, leaving int) (status.TargetReport, bool) {
+// pass is one pass over the unit, for so many nodes whose agents left among other reasons; objects of the departed are looked for in any case. It is
+// false when the worker was told to stop before its end.
+func (w *worker) pass(ctx context.Context, leaving int, departed ...string) (status.TargetReport, bool) {
 	if w.sit(ctx) != nil {
 		return status.TargetReport{}, false
 	}
@@ -94,7 +96,7 @@ func (w *worker) pass(ctx context.Context, leaving int) (status.TargetReport, bo
 		w.evidence.listForMany(ctx, max(leaving, w.doubtful), w.log)
 	}
 	begun := time.Now()
-	report := w.sweeper.Sweep(ctx)
+	report := w.sweeper.Sweep(ctx, departed...)
 	if ctx.Err() != nil {
 		return report, false
 	}

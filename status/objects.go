@@ -58,6 +58,7 @@ type object struct {
 	keep         bool     // it carries KeepAnnotation
 	stays        Decision // why it stays whatever becomes of its node; zero: nothing says so
 	owners       []owner  // Nodes and DaemonSets are none
+	old          bool     // it was read by an earlier pass, and not by this one
 }
 
 // An owner is another object that an object belongs to.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,14 +29,15 @@ const (
 
 // objects lists the target's objects, decides on each, and where the pass may write deletes those that may go, batch by batch.
 func (p *pass) objects(ctx context.Context) {
-	t := p.target.Objects
-	list, err := listAll(ctx, p.client, listing{
-		resource: p.target.Resource, namespace: p.target.Namespace, full: !t.NodeName.metadataOnly(), page: objectsPage,
-	}, t.item)
+	list, err := p.readObjects(ctx)
 	if err != nil {
 		p.failed(ctx, err) // a part of a list proves nothing of what it lacks, so what was remembered stays
+		if p.report.State != Unavailable {
+			p.memory = memory{} // it was another resource, or is not to be read: the next list is a whole one
+		}
 		return
 	}
+	list = slices.Clone(list) // the memory is not to change with it
 	slices.SortFunc(list, func(a, b object) int { return strings.Compare(a.String(), b.String()) })
 	s := objectSweep{pass: p, objects: list, index: make(map[string]int, len(list)), owners: newOwners(p.client)}
 	s.look()
@@ -61,20 +63,25 @@ type objectSweep struct {
 
 // look remembers the candidates of all objects.
 func (s *objectSweep) look() {
-	prints := make(map[string]fingerprint, len(s.objects))
+	read, old := make(map[string]fingerprint, len(s.objects)), map[string]fingerprint{}
+	s.objectNodes = make(map[string]bool, len(s.objects))
 	for i := range s.objects {
 		o := &s.objects[i]
 		s.index[o.String()] = i
-		prints[o.String()] = sha256.Sum256([]byte(o.uid + " " + o.version + " " + o.node))
+		s.objectNodes[o.node] = true
+		print := sha256.Sum256([]byte(o.uid + " " + o.version + " " + o.node))
+		if o.old {
+			old[o.String()] = print
+		} else {
+			read[o.String()] = print
+		}
 	}
 	s.settled = map[int]bool{}
-	s.objectNodes = make(map[string]bool, len(s.objects))
-	for i := range s.objects {
-		s.objectNodes[s.objects[i].node] = true
-	}
-	s.candidates[types.NamespacedName{}] = s.candidates[types.NamespacedName{}].look(prints, func(id string) Knowledge {
+	after := s.candidates[types.NamespacedName{}].look(read, func(id string) Knowledge {
 		return s.nodes.Known(s.objects[s.index[id]].node)
 	}, s.Now())
+	maps.Copy(after.prints, old) // seen, but not in this look, so no candidates
+	s.candidates[types.NamespacedName{}] = after
 }
 
 // subjects are the objects that this pass is not done with.
@@ -232,6 +239,7 @@ func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) 
 	switch {
 	case err == nil:
 		log.Info("deleted")
+		s.memory.forget(o.uid)
 		s.report.Resources[i].Findings[0].Removed = true
 		s.report.Resources[i].Removed = 1
 		return true, nil
@@ -239,6 +247,7 @@ func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) 
 		return false, err
 	case failure.Code == http.StatusNotFound && namesObject(failure):
 		s.finding(i, Decision{Keep, s.target.gone(), "somebody else deleted it first"})
+		s.memory.forget(o.uid)
 		return false, nil
 	case failure.Code == http.StatusConflict:
 		s.finding(i, Decision{Wait, Changed, "it was written between look and delete, so somebody still writes it"})

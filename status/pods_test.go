@@ -55,7 +55,7 @@ func TestKeysThatLiveWithPods(t *testing.T) {
 		t.Errorf("%d Nodes were asked for", n)
 	}
 	p.server.Delete(t, apiserver.Pods, p.target.Namespace, "zero")
-	report = p.sweep()
+	p.state(p.sweep(), OK)
 	p.equal("left", p.left(), `{"KEEP1":1,"no-node":1,"pending":1}`)
 }
 

@@ -35,6 +35,8 @@ type TargetReport struct {
 	State     State            `json:"state"`
 	Message   string           `json:"message"`
 	Resources []ResourceReport `json:"resources"`
+	// FromMemory tells that the pass needed no request: nothing was in doubt.
+	FromMemory bool `json:"-"`
 
 	messages int // how many the message is made of
 }

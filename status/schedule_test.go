@@ -74,6 +74,46 @@ func TestSchedule(t *testing.T) {
 			70 looked failed => 75`,
 		"what could not be confirmed is tried again a grace later": `
 			0 looked unconfirmed => 60`,
+		"aimed: a departure is looked at soon, and once more an interval later": `
+			0 aimed
+			0 looked => 300
+			20 left a => 30 a
+			30 looked wait=a@20 => 80
+			80 looked => 380
+			379 tick => 380
+			380 tick => 380 a
+			380 looked => 680`,
+		"aimed: a return cancels both": `
+			0 aimed
+			0 looked => 300
+			20 left a => 30 a
+			25 returned a => 300
+			40 left a => 50 a
+			50 looked => 350
+			60 returned a => 350
+			350 looked => 650`,
+		"aimed: departures are gathered": `
+			0 aimed
+			0 looked => 300
+			20 left a => 30 a
+			27 left b => 30 a,b
+			30 looked => 37 b
+			37 looked => 337`,
+		"aimed: again while the first is still to be looked at": `
+			0 aimed
+			0 looked => 300
+			20 left a => 30 a
+			30 looked => 330
+			370 left a => 330 a
+			371 looked => 380 a`,
+		"aimed: a departure waits while nothing can be read": `
+			0 aimed
+			0 looked => 300
+			20 left a => 30 a
+			30 looked failed => 35 a
+			35 looked failed => 45 a
+			45 looked => 345
+			380 looked => 680`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Schedule{Interval: 300 * time.Second, Grace: 60 * time.Second}
@@ -82,6 +122,9 @@ func TestSchedule(t *testing.T) {
 				fields := strings.Fields(step)
 				now := seconds(t, fields[0])
 				switch fields[1] {
+				case "aimed":
+					s.Aimed = true
+					continue
 				case "left":
 					s.Left(fields[2], now)
 				case "returned":
@@ -108,6 +151,13 @@ func TestSchedule(t *testing.T) {
 						}
 					}
 					s.Looked(report, now, spread)
+				}
+				want, departed, _ := strings.Cut(want, " ")
+				if got := strings.Join(s.Departed(now), ","); s.Aimed && got != departed {
+					t.Errorf("%s: departed %s, want %s", step, got, departed)
+				}
+				if s.Aimed && s.Leaving() != 0 {
+					t.Errorf("%s: %d are leaving", step, s.Leaving())
 				}
 				got := s.Next()
 				if want == "now" {

@@ -58,10 +58,13 @@ type Sweeper struct {
 	// Others are resources of the same target that somebody else keeps clean. They are read when no key here belongs to an existing
 	// node, before the target counts as held. Empty for a Sweeper of all the target's resources.
 	Others []types.NamespacedName
+	// WholeInterval is how long a whole list of objects serves, where those of certain nodes can be listed alone; 0: each pass lists all.
+	WholeInterval time.Duration
 
 	candidates map[types.NamespacedName]Candidates
 	deletes    *rate.Limiter
 	pods       *podEvidence // of a target that lives with pods
+	memory     memory       // of a target's objects
 	// objectNodes are the nodes that the last pass saw objects of.
 	objectNodes map[string]bool
 }
@@ -94,12 +97,13 @@ func (s *Sweeper) Look(ctx context.Context) TargetReport { return s.pass(ctx, lo
 func (s *Sweeper) Plan(ctx context.Context) TargetReport { return s.pass(ctx, planOnly) }
 
 // Sweep looks once more, and removes the keys of Nodes that are gone, batch after batch. With mode Report it only says what it would
-// remove. What failed is in the report's state; a context that ends stops it between two requests.
-func (s *Sweeper) Sweep(ctx context.Context) TargetReport {
+// remove. The objects of departed nodes are looked for also where none of theirs is known. What failed is in the report's state; a context that ends
+// stops it between two requests.
+func (s *Sweeper) Sweep(ctx context.Context, departed ...string) TargetReport {
 	if s.target.Mode == Report {
-		return s.pass(ctx, reportOnly)
+		return s.pass(ctx, reportOnly, departed...)
 	}
-	return s.pass(ctx, enforce)
+	return s.pass(ctx, enforce, departed...)
 }
 
 type passKind int
@@ -114,16 +118,18 @@ const (
 // A pass is one look at all of a target's resources.
 type pass struct {
 	*Sweeper
-	kind   passKind
-	report TargetReport
+	kind     passKind
+	departed []string // nodes whose objects are looked for in any case
+	report   TargetReport
 	// alive: some key of the target belongs to a member or an existing Node. Without one the target is held.
 	alive bool
 	asked bool // the other resources were read for one
 	held  bool // some key would go if the target were not held
 }
 
-func (s *Sweeper) pass(ctx context.Context, kind passKind) TargetReport {
+func (s *Sweeper) pass(ctx context.Context, kind passKind, departed ...string) TargetReport {
 	p := s.newPass(kind)
+	p.departed = departed
 	if s.pods != nil {
 		any, err := s.pods.list(ctx)
 		if err != nil {
