@@ -169,6 +169,18 @@ func TestObjectsOfCertainNodesFail(t *testing.T) {
 	s.equal("left", s.objects(), "KEEP1")
 }
 
+// Where no remembered object is of a node that lives, all are listed, or the target would count as held.
+func TestObjectsOfCertainNodesAreNotAllThereIs(t *testing.T) {
+	s := newObjectScene(t, 1, NodeNameIn{Name: true}, "gone")
+	s.sweeper.WholeInterval = time.Hour
+	s.state(s.sweeper.Sweep(t.Context()), OK)
+	s.object("KEEP0") // younger than the list
+	s.tick(s.target.Grace)
+	report := s.sweeper.Sweep(t.Context())
+	s.state(report, OK)
+	s.equal("verdicts", s.verdicts(report), "gone=Remove/NodeGone KEEP0=Keep/NodeExists")
+}
+
 // A node that something spoke for when its objects were not read, and nothing does any more when they are decided on: they wait for a look.
 func TestAnObjectThatWasNotReadWaits(t *testing.T) {
 	s := newObjectScene(t, 2, NodeNameIn{Name: true}, "KEEP0", "KEEP1")
@@ -177,7 +189,7 @@ func TestAnObjectThatWasNotReadWaits(t *testing.T) {
 	s.sweeper.Sweep(t.Context())
 	s.server.DeleteNode(t, s.existing[0])
 	s.tick(s.target.Grace)
-	fickle := &fickleEvidence{NodeEvidence: s.nodes, name: s.existing[0], times: 1}
+	fickle := &fickleEvidence{NodeEvidence: s.nodes, name: s.existing[0], times: 2} // for whether any lives, and for which to read
 	s.sweeper.nodes = fickle
 	s.equal("verdicts", s.verdicts(s.sweeper.Sweep(t.Context())), "KEEP0=Wait/Waiting KEEP1=Keep/NodeExists")
 	s.equal("left", s.objects(), "KEEP0 KEEP1")
@@ -197,7 +209,7 @@ func (f *fickleEvidence) Known(name string) Knowledge {
 	if f.times--; f.times >= 0 {
 		return Knowledge{Listed: true, Seen: true}
 	}
-	return Knowledge{Seen: true, Left: noon}
+	return Knowledge{Seen: true, Left: noon.Add(time.Second)}
 }
 
 func (f *fickleEvidence) Confirm(ctx context.Context, names []string, fresh time.Duration) map[string]NodeAnswer {
