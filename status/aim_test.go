@@ -188,7 +188,7 @@ func TestAnObjectThatWasNotReadWaits(t *testing.T) {
 	s.sweeper.Sweep(t.Context())
 	s.sweeper.Sweep(t.Context())
 	s.server.DeleteNode(t, s.existing[0])
-	s.tick(s.target.Grace)
+	s.tick(2 * s.target.Grace)
 	fickle := &fickleEvidence{NodeEvidence: s.nodes, name: s.existing[0], times: 2} // for whether any lives, and for which to read
 	s.sweeper.nodes = fickle
 	s.equal("verdicts", s.verdicts(s.sweeper.Sweep(t.Context())), "KEEP0=Wait/Waiting KEEP1=Keep/NodeExists")
