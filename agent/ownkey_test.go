@@ -43,6 +43,39 @@ func (s *scene) published(name string) map[string]any {
 	return entry
 }
 
+// Where agents are pods, the key of one that is taken off a node that stays goes; one whose pod is still there, or that lives without one, keeps its key.
+func TestAKeyGoesWithItsPod(t *testing.T) {
+	s := newScene(t, quick)
+	defer s.dump()
+	s.withReport()
+	s.pods = fmt.Sprintf(", pods: {namespace: %s, labelSelector: app=unstale}", s.namespace)
+	names := []string{s.node(), s.node(), s.node(), s.node()}
+	for _, name := range names[1:] { // the first has no pod
+		s.server.CreatePod(t, s.namespace, "on-"+name, name, map[string]string{"app": "unstale"})
+	}
+	s.create(names...)
+	members := s.startAll(names...)
+	for _, name := range names {
+		s.published(name)
+	}
+	taken, hangs := members[2], members[3]
+	for _, m := range []*member{taken, hangs} {
+		m.kill()
+	}
+	s.server.Delete(t, apiserver.Pods, s.namespace, "on-"+taken.name)
+	apiserver.Eventually(t, "the key of the agent that was taken away goes", func() error {
+		if s.reported("nodes")[taken.name] != nil {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	s.awaitSweeps(2)
+	for _, name := range []string{names[0], names[1], hangs.name} {
+		s.published(name)
+	}
+	s.await("keys of other programs stay with their Nodes", names...)
+}
+
 func TestAgentsPublishAndClearTheirKeys(t *testing.T) {
 	s := newScene(t, quick)
 	defer s.dump()

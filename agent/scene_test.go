@@ -33,6 +33,7 @@ type scene struct {
 	namespace string
 	keyFile   string
 	report    string // the SweepReport
+	pods      string // more of the configuration's report
 	options   string // more lines of the configuration
 	peers     []string
 	agents    map[string]*member
@@ -105,7 +106,7 @@ func (s *scene) keys() []string {
 // await waits until the shared resource has these keys and no others.
 func (s *scene) await(what string, names ...string) {
 	s.Helper()
-	slices.Sort(names)
+	names = slices.Sorted(slices.Values(names)) // not the caller's own
 	apiserver.Eventually(s.T, what, func() error {
 		if got := s.keys(); !slices.Equal(got, names) {
 			return fmt.Errorf("the keys are %v, not %v", got, names)
@@ -144,7 +145,7 @@ func (m *member) config(more ...string) {
 kind: AgentConfiguration
 gossip: {bindAddress: %s, keyFile: %s, peers: [%s]}
 http: {debugAddress: "", metricsAddress: ""}
-report: {name: %q}
+report: {name: %q%s}
 statusKeys:
 - name: shared
   resource: {group: %s, version: v1, resource: %s}
@@ -154,7 +155,7 @@ statusKeys:
   unknownKeys: Remove
 %s
 %s
-`, m.ip, m.scene.keyFile, strings.Join(peers, ", "), m.scene.report, m.scene.resource.Group, m.scene.resource.Resource, m.scene.namespace,
+`, m.ip, m.scene.keyFile, strings.Join(peers, ", "), m.scene.report, m.scene.pods, m.scene.resource.Group, m.scene.resource.Resource, m.scene.namespace,
 		m.scene.options, strings.Join(more, "\n"))
 	if err := os.WriteFile(m.file, []byte(text), 0o600); err != nil {
 		m.scene.Fatal(err)

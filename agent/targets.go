@@ -44,11 +44,16 @@ func (c *Configuration) StatusTargets() []status.Target {
 	return targets
 }
 
-// reportTarget is the SweepReport itself: the agents' own keys are those of departed nodes too, some day.
+// reportTarget is the SweepReport itself: the agents' own keys are those of departed nodes too, some day; or, where agents are known to be pods, of nodes
+// that no agent runs on any more.
 func (c *Configuration) reportTarget() status.Target {
+	var pods *status.PodSelector
+	if p := c.Report.Pods; p != nil {
+		pods = &status.PodSelector{Namespace: p.Namespace, Labels: p.LabelSelector, OrMember: true}
+	}
 	return status.Target{
 		Name: reportTarget, Resource: status.SweepReports, Names: []string{c.Report.Name}, ClusterScoped: true, Paths: []status.KeyPath{status.ReportNodes},
-		UnknownKeys: status.RemoveUnknown, Mode: c.Mode, Grace: time.Duration(c.Grace), MaxRemovals: c.MaxRemovals,
+		LivesWith: pods, UnknownKeys: status.RemoveUnknown, Mode: c.Mode, Grace: time.Duration(c.Grace), MaxRemovals: c.MaxRemovals,
 	}
 }
 

@@ -43,7 +43,7 @@ func (w *worker) changed(changes gossip.Changes) {
 
 func (w *worker) run(ctx context.Context, interval time.Duration) {
 	defer close(w.done)
-	aimed := w.unit.target.Objects != nil && w.unit.target.Objects.CanAim() && w.unit.target.LivesWith == nil
+	aimed := w.unit.target.Objects != nil && w.unit.target.Objects.CanAim() && w.unit.target.ByMembership()
 	schedule := status.Schedule{Interval: interval, Grace: w.unit.target.Grace, Aimed: aimed}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -68,8 +68,8 @@ func (w *worker) takeIn(schedule *status.Schedule) {
 	changes := w.changes
 	w.changes = gossip.Changes{}
 	w.mu.Unlock()
-	if w.unit.target.LivesWith != nil {
-		return // membership plays no part
+	if !w.unit.target.ByMembership() {
+		return
 	}
 	for _, name := range changes.Departed {
 		if schedule.Aimed || w.sweeper.Has(name) { // objects of a node may be younger than the last whole list
@@ -90,7 +90,7 @@ func (w *worker) pass(ctx context.Context, leaving int, departed ...string) (sta
 		return status.TargetReport{}, false
 	}
 	defer w.stand()
-	withNodes := w.unit.target.LivesWith == nil
+	withNodes := w.unit.target.ByMembership()
 	if withNodes {
 		w.evidence.listHourly(ctx, w.log)
 		w.evidence.listForMany(ctx, max(leaving, w.doubtful), w.log)

@@ -115,7 +115,7 @@ func (p *pass) readAllObjects(ctx context.Context, all listing) ([]object, error
 
 // readSome reads the objects of these nodes.
 func (p *pass) readSome(ctx context.Context, aimed []listing, nodes []string) ([]object, error) {
-	p.report.FromMemory = len(aimed) == 0 && p.pods == nil
+	p.report.FromMemory = len(aimed) == 0 && !p.target.listsPods()
 	read := map[string]object{} // between two requests one may have moved from node to node
 	for _, l := range aimed {
 		some, err := listAll(ctx, p.client, l, p.target.Objects.item)

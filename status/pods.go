@@ -15,6 +15,8 @@ import (
 type PodSelector struct {
 	Namespace string // empty: all
 	Labels    string // a label selector
+	// OrMember: a live member of the node's name speaks for it as well. Then pods are asked for only where there is none, and never listed.
+	OrMember bool
 }
 
 var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -28,6 +30,7 @@ type podEvidence struct {
 	client   *Client
 	selector PodSelector
 	now      func() time.Time
+	members  NodeEvidence // with OrMember: who knows of members
 
 	mu   sync.Mutex
 	on   map[string]bool // the nodes with such a pod, at the last list; guarded by mu
@@ -74,6 +77,11 @@ func (p *podEvidence) listing(node string, page int) listing {
 
 // Known is what is known of a node without a request.
 func (p *podEvidence) Known(node string) Knowledge {
+	if p.selector.OrMember {
+		k := p.members.Known(node)
+		k.Listed = false // that its Node exists says nothing
+		return k
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Knowledge{Listed: p.on[node], Seen: p.seen[node]}

@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,4 +113,47 @@ func TestPodsUnconfirmed(t *testing.T) {
 	s.server.CreatePod(t, s.target.Namespace, "zero", s.existing[0], map[string]string{"app": "writer"})
 	s.equal("verdicts", s.verdicts(s.sweep()), "KEEP0=Keep/PodExists KEEP1=Remove/PodGone")
 	s.equal("left", s.objects(), "KEEP0")
+}
+
+// membersOf are those who live, as gossip knows.
+type membersOf struct {
+	NodeEvidence
+	alive []string
+}
+
+func (m *membersOf) Known(name string) Knowledge {
+	return Knowledge{Member: slices.Contains(m.alive, name), Listed: true, Seen: true}
+}
+
+// Where a live member speaks for a key as well as a pod does, only the pods of the others are asked for, and that a Node exists keeps nothing.
+func TestKeysThatLiveWithPodsOrMembers(t *testing.T) {
+	p := newPodScene(t, `{nodes: {KEEP0: 1, KEEP1: 1, KEEP2: 1}}`)
+	p.pod("one", p.existing[1], "Running")
+	p.target.LivesWith.OrMember = true
+	p.restart()
+	members := &membersOf{p.nodes, p.existing}
+	p.sweeper.pods.members = members
+	p.proxy.Reset()
+	p.equal("all live", p.verdicts(p.sweep()), "KEEP0=Keep/MemberAlive KEEP1=Keep/MemberAlive KEEP2=Keep/MemberAlive")
+	if n := len(p.proxy.Matching("LIST pods")); n != 0 {
+		t.Errorf("pods were listed %d times", n)
+	}
+	members.alive = p.existing[:1]
+	p.proxy.Reset()
+	report := p.sweep()
+	p.state(report, OK)
+	p.equal("two are gone", p.verdicts(report), "KEEP0=Keep/MemberAlive KEEP1=Keep/PodExists KEEP2=Remove/PodGone")
+	for _, r := range p.proxy.Matching("LIST pods") {
+		if !strings.Contains(r.Query.Get("fieldSelector"), "spec.nodeName=") {
+			t.Errorf("pods of all nodes were listed: %v", r.Query)
+		}
+	}
+	p.equal("left", p.left(), `{"KEEP0":1,"KEEP1":1}`)
+
+	// The other side of a split, and no pod of that label anywhere.
+	p.server.Delete(t, apiserver.Pods, p.target.Namespace, "one")
+	report = p.sweep()
+	p.equal("no pod anywhere", p.verdicts(report), "KEEP0=Keep/MemberAlive KEEP1=Keep/Unconfirmed")
+	members.alive = nil
+	p.equal("nobody is known", p.verdicts(p.sweep()), "KEEP0=Keep/Unconfirmed KEEP1=Keep/Unconfirmed")
 }

@@ -81,7 +81,7 @@ func NewSweeper(target Target, client *Client, nodes NodeEvidence, log *zap.Logg
 	}
 	if target.LivesWith != nil {
 		s.pods = newPodEvidence(client, *target.LivesWith, func() time.Time { return s.Now() })
-		s.nodes = s.pods // membership plays no part
+		s.pods.members, s.nodes = nodes, s.pods
 	}
 	return s
 }
@@ -130,7 +130,7 @@ type pass struct {
 func (s *Sweeper) pass(ctx context.Context, kind passKind, departed ...string) TargetReport {
 	p := s.newPass(kind)
 	p.departed = departed
-	if s.pods != nil {
+	if s.target.listsPods() {
 		any, err := s.pods.list(ctx)
 		if err != nil {
 			p.failed(ctx, err)
@@ -144,7 +144,7 @@ func (s *Sweeper) pass(ctx context.Context, kind passKind, departed ...string) T
 		p.keys(ctx)
 	}
 	switch {
-	case p.held && s.pods != nil:
+	case p.held && s.target.listsPods():
 		p.report.worsen(StateHeld, "nothing is removed: the selector "+s.target.LivesWith.Labels+" matches no pod anywhere; were the pods' labels renamed?")
 	case p.held:
 		p.report.worsen(StateHeld, "nothing is removed: no key of this target belongs to an existing node, so the keys are probably not node names")
@@ -427,7 +427,7 @@ func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
 	for i := 0; i < len(open); {
 		chunk := open[i:min(len(open), i+min(left, confirmChunk))]
 		late := p.kind == enforce && p.Now().Sub(begun) >= confirmTime
-		if len(chunk) == 0 || broken || late || (i > 0 || p.pods != nil) && !p.alive {
+		if len(chunk) == 0 || broken || late || (i > 0 || p.target.listsPods()) && !p.alive {
 			break
 		}
 		i += len(chunk)

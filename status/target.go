@@ -46,6 +46,12 @@ func (t *Target) Kind() string {
 	return "statusKeys"
 }
 
+// ByMembership tells whether who is a member says what may be stale.
+func (t *Target) ByMembership() bool { return t.LivesWith == nil || t.LivesWith.OrMember }
+
+// listsPods tells whether the pods that keys or objects live with are listed at each pass.
+func (t *Target) listsPods() bool { return !t.ByMembership() }
+
 // gone is why a key or object goes.
 func (t *Target) gone() Reason {
 	if t.LivesWith != nil {

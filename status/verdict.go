@@ -198,6 +198,9 @@ func (e *Evidence) ofPods(d Decision) Decision {
 			return Decision{d.Verdict, Unconfirmed, "cannot prove that no pod of " + e.LivesWith.Labels + " is on the node: " + orNotAsked(e.Node.Why)}
 		}
 	case Held:
+		if e.LivesWith.OrMember {
+			return d
+		}
 		return Decision{d.Verdict, Held, "the selector " + e.LivesWith.Labels + " matches no pod anywhere"}
 	case UnknownName:
 		return Decision{d.Verdict, UnknownName, "no pod of " + e.LivesWith.Labels + " was ever seen there; if every key here is a node name, set unknownKeys: Remove"}
