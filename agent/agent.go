@@ -173,8 +173,9 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	a.sweeps = &sweeps{
 		node: a.options.Node, cluster: a.cluster, client: a.client, evidence: a.evidence, log: a.log.Named("sweep"),
 		recorded: a.options.Recorded, told: a.passes.told, ended: a.passes.ended, owned: a.metrics.owns, ownsAll: a.options.ownsAll,
-		slots: make(slots, maxPasses), wake: make(chan struct{}, 1),
+		listed: a.passes.listed, slots: make(slots, maxPasses), wake: make(chan struct{}, 1),
 	}
+	a.cluster.Handle(sweepMessage, a.sweeps.ordered)
 
 	a.setPhase("joining the other agents")
 	running.gossip = begin("gossip", failed, a.cluster.Run)

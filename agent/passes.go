@@ -26,13 +26,14 @@ type passes struct {
 	log   *zap.Logger
 
 	mu         sync.Mutex
-	configured map[string][]string // targets, with their resources where these have owners of their own; guarded by mu
-	untrimmed  bool                // the SweepReport may have more keys than it has room for; guarded by mu
-	stale      bool                // it may have entries of what is not configured; guarded by mu
-	dropAt     time.Time           // not to be looked for before; guarded by mu
-	last       map[string]lastPass // by unit; guarded by mu
-	keyOf      map[string]uint64   // live members whose key was in the SweepReport at the last pass, with their incarnation; guarded by mu
-	goneOf     map[string]goneKey  // and those whose key was there before that, and who were asked to publish it again; guarded by mu
+	configured map[string][]string     // targets, with their resources where these have owners of their own; guarded by mu
+	untrimmed  bool                    // the SweepReport may have more keys than it has room for; guarded by mu
+	stale      bool                    // it may have entries of what is not configured; guarded by mu
+	dropAt     time.Time               // not to be looked for before; guarded by mu
+	last       map[string]lastPass     // by unit; guarded by mu
+	keyOf      map[string]uint64       // live members whose key was in the SweepReport at the last pass, with their incarnation; guarded by mu
+	resources  map[string]listedTarget // by unit that lists; guarded by mu
+	goneOf     map[string]goneKey      // and those whose key was there before that, and who were asked to publish it again; guarded by mu
 }
 
 // A goneKey is a live agent's key that was in the SweepReport and no longer is.
@@ -58,7 +59,7 @@ type findingOf struct {
 }
 
 func newPasses(a *Agent) *passes {
-	return &passes{agent: a, log: a.log.Named("sweep"), last: map[string]lastPass{}, keyOf: map[string]uint64{}, goneOf: map[string]goneKey{}}
+	return &passes{agent: a, log: a.log.Named("sweep"), last: map[string]lastPass{}, resources: map[string]listedTarget{}, keyOf: map[string]uint64{}, goneOf: map[string]goneKey{}}
 }
 
 // configure says which targets there are.
@@ -101,7 +102,44 @@ func (p *passes) told(ctx context.Context, u *unit, report status.TargetReport, 
 		p.lookAfterKeys(ctx, &report, now)
 		return
 	}
+	if u.lists() && report.State == status.OK && report.Message == "" {
+		return // there are resources, whose owners say how the target fares
+	}
 	a.report.set(u, status.Summary(&report, a.options.Node, now))
+}
+
+// A listedTarget is what is remembered of a target whose resources are listed.
+type listedTarget struct {
+	resources []string
+	again     time.Time // when to look for entries of former resources, at the latest; zero: there are none
+}
+
+// listed hears which resources there are of a target that does not name them. What the SweepReport has of others goes.
+func (p *passes) listed(ctx context.Context, u *unit, names []types.NamespacedName) {
+	if len(names) == 0 {
+		return // the target's entry is written as a whole
+	}
+	p.agent.report.forget(u) // from when there were none
+	resources, now := namesOf(names), time.Now()
+	slices.Sort(resources)
+	p.mu.Lock()
+	last := p.resources[u.id()]
+	p.mu.Unlock()
+	if slices.Equal(last.resources, resources) && (last.again.IsZero() || now.Before(last.again)) {
+		return
+	}
+	next := listedTarget{resources: resources}
+	left, err := p.agent.report.dropResources(ctx, u.target.Name, resources)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		p.log.Warn("the SweepReport may still have resources that there are no more", zap.String("target", u.target.Name), zap.Error(err))
+		next.again = now
+	case left:
+		next.again = now.Add(dropInterval)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resources[u.id()] = next
 }
 
 // withoutKeys tells whether all was read and no key was found.
@@ -116,6 +154,7 @@ func (p *passes) ended(u *unit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.last, u.id())
+	delete(p.resources, u.id())
 	if u.target.Name == reportTarget {
 		clear(p.keyOf)
 		clear(p.goneOf)

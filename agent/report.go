@@ -88,6 +88,15 @@ func (r *reportWriter) drop(ctx context.Context, configured map[string][]string)
 	return w.Drop(ctx, configured)
 }
 
+// dropResources removes the old entries of resources that a target does not have.
+func (r *reportWriter) dropResources(ctx context.Context, target string, resources []string) (left bool, err error) {
+	w := r.present()
+	if w == nil {
+		return false, nil
+	}
+	return w.DropResources(ctx, target, resources)
+}
+
 // run writes until ctx ends.
 func (r *reportWriter) run(ctx context.Context) error {
 	for ctx.Err() == nil {

@@ -34,6 +34,7 @@ type scene struct {
 	keyFile   string
 	report    string // the SweepReport
 	pods      string // more of the configuration's report
+	found     string // more of the configuration's statusKeys
 	options   string // more lines of the configuration
 	peers     []string
 	agents    map[string]*member
@@ -152,11 +153,11 @@ statusKeys:
   namespace: %s
   names: [shared]
   paths: [{path: status.nodes}]
-  unknownKeys: Remove
+  unknownKeys: Remove%s
 %s
 %s
 `, m.ip, m.scene.keyFile, strings.Join(peers, ", "), m.scene.report, m.scene.pods, m.scene.resource.Group, m.scene.resource.Resource, m.scene.namespace,
-		m.scene.options, strings.Join(more, "\n"))
+		m.scene.found, m.scene.options, strings.Join(more, "\n"))
 	if err := os.WriteFile(m.file, []byte(text), 0o600); err != nil {
 		m.scene.Fatal(err)
 	}

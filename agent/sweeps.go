@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/unstale/unstale/gossip"
 	"github.com/unstale/unstale/status"
@@ -32,6 +33,10 @@ type sweeps struct {
 	owned    func(count int) // hears how many units it owns
 	// ownsAll makes this agent believe that it owns everything, for the test that ownership is not what makes writes safe.
 	ownsAll bool
+
+	// listed hears which resources a unit that lists has found. It runs on that worker's goroutine.
+	listed func(ctx context.Context, u *unit, resources []types.NamespacedName)
+	found  found // by lists, this agent's own or others'
 
 	slots slots
 	wake  chan struct{} // size 1: the units changed
@@ -69,11 +74,13 @@ func (s *sweeps) run(ctx context.Context) error {
 	}()
 	var owners gossip.Owners
 	var interval time.Duration
+	var expiry <-chan time.Time // of what was found
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
+		case <-expiry:
 		case <-subscription.C:
 			changes := subscription.Take()
 			s.evidence.changed(changes)
@@ -85,6 +92,11 @@ func (s *sweeps) run(ctx context.Context) error {
 		s.mu.Lock()
 		units, every := s.units, s.interval
 		s.mu.Unlock()
+		units, next := s.found.with(units, time.Now())
+		expiry = nil
+		if !next.IsZero() {
+			expiry = time.After(time.Until(next))
+		}
 		mine := map[string]unit{}
 		for _, u := range units {
 			if s.ownsAll || owners.Owner(u.key) == s.node {
@@ -117,7 +129,10 @@ func (s *sweeps) start(ctx context.Context, u unit, interval time.Duration) *wor
 	log := s.log.With(zap.String("target", u.target.Name), zap.String("namespace", u.target.Namespace), zap.String("name", u.name.Name))
 	log.Info("owns", zap.String("mode", string(u.target.Mode)))
 	sweeper := status.NewSweeper(u.target, s.client, s.evidence, s.log)
-	sweeper.Recorded, sweeper.Others = s.recorded, u.others
+	sweeper.Recorded, sweeper.Others = s.recorded, func() []types.NamespacedName { return u.others }
+	if u.listed {
+		sweeper.Only, sweeper.Others = &u.name, func() []types.NamespacedName { return s.found.others(&u) }
+	}
 	sweeper.WholeInterval = wholeIntervals * interval
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
@@ -125,6 +140,9 @@ func (s *sweeps) start(ctx context.Context, u unit, interval time.Duration) *wor
 		cancel: cancel, done: make(chan struct{}), poke: make(chan struct{}, 1),
 	}
 	sweeper.Wait = w.pause
+	if u.lists() {
+		w.list = &lister{unit: &u, sweeps: s}
+	}
 	go w.run(ctx, interval)
 	return w
 }

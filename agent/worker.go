@@ -16,6 +16,7 @@ import (
 type worker struct {
 	unit     unit
 	sweeper  *status.Sweeper
+	list     *lister // of a unit that lists: what it does instead of a sweep; nil: none
 	evidence *evidence
 	slots    slots
 	seated   bool // it has a slot; only its own goroutine knows
@@ -52,9 +53,17 @@ func (w *worker) run(ctx context.Context, interval time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-w.poke:
+			if w.list != nil {
+				w.tellNew(ctx)
+				continue
+			}
 			w.takeIn(&schedule)
 		case <-timer.C:
-			if report, ok := w.pass(ctx, schedule.Leaving(), schedule.Departed(time.Now())...); ok {
+			if w.list != nil {
+				if report, ok := w.listPass(ctx); ok {
+					schedule.Looked(&report, time.Now(), rand.Float64()*2-1)
+				}
+			} else if report, ok := w.pass(ctx, schedule.Leaving(), schedule.Departed(time.Now())...); ok {
 				schedule.Looked(&report, time.Now(), rand.Float64()*2-1)
 			}
 		}

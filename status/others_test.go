@@ -22,10 +22,12 @@ func newOthersScene(t *testing.T, nodes int, others ...string) *scene {
 	s := newScene(t, nodes, `{nodes: `+oneOrphan+`}`, paths("status.nodes")...)
 	s.target.Names = []string{s.name}
 	s.restart()
+	var names []types.NamespacedName
+	s.sweeper.Others = func() []types.NamespacedName { return names }
 	for i, text := range others {
 		s.name = fmt.Sprintf("other-%d", i)
 		s.create(text)
-		s.sweeper.Others = append(s.sweeper.Others, types.NamespacedName{Namespace: s.target.Namespace, Name: s.name})
+		names = append(names, types.NamespacedName{Namespace: s.target.Namespace, Name: s.name})
 	}
 	s.name = "default"
 	s.proxy.Reset()
@@ -155,7 +157,7 @@ func TestOthersAreReadWhenNeeded(t *testing.T) {
 // A target of very many resources costs a bounded number of reads, once a pass, however many batches that has.
 func TestReadsOfOthersAreBounded(t *testing.T) {
 	var others []string
-	for range maxOthers + 3 {
+	for range MaxOthers + 3 {
 		others = append(others, `{nodes: {gone-b: 1}}`)
 	}
 	s := newOthersScene(t, 1, others...)
@@ -163,13 +165,13 @@ func TestReadsOfOthersAreBounded(t *testing.T) {
 	s.create(`{nodes: {gone-c: 1}}`)
 	s.sweeper.target.Names = []string{"default", "second"}
 	s.state(s.sweep(), StateHeld)
-	if n := s.readsOfOthers(); n != maxOthers {
-		t.Errorf("%d reads for a pass over two resources, want %d", n, maxOthers)
+	if n := s.readsOfOthers(); n != MaxOthers {
+		t.Errorf("%d reads for a pass over two resources, want %d", n, MaxOthers)
 	}
 	s.proxy.Reset()
 	s.state(s.sweeper.Sweep(t.Context()), StateHeld)
-	if n := s.readsOfOthers(); n != maxOthers {
-		t.Errorf("%d reads for the next pass, want %d", n, maxOthers)
+	if n := s.readsOfOthers(); n != MaxOthers {
+		t.Errorf("%d reads for the next pass, want %d", n, MaxOthers)
 	}
 
 	// What one of them showed holds for the whole pass.

@@ -57,7 +57,9 @@ type Sweeper struct {
 	Recorded Recorder
 	// Others are resources of the same target that somebody else keeps clean. They are read when no key here belongs to an existing
 	// node, before the target counts as held. Empty for a Sweeper of all the target's resources.
-	Others []types.NamespacedName
+	Others func() []types.NamespacedName
+	// Only is the one of the target's resources that this Sweeper looks at, where each has a Sweeper of its own; nil: all.
+	Only *types.NamespacedName
 	// WholeInterval is how long a whole list of objects serves, where those of certain nodes can be listed alone; 0: each pass lists all.
 	WholeInterval time.Duration
 
@@ -74,6 +76,7 @@ func NewSweeper(target Target, client *Client, nodes NodeEvidence, log *zap.Logg
 	s := &Sweeper{
 		target: target, client: client, nodes: nodes, log: log.With(zap.String("target", target.Name)),
 		Now: time.Now, Wait: waitFor, Progress: func(types.NamespacedName, int, int) {},
+		Others:     func() []types.NamespacedName { return nil },
 		candidates: map[types.NamespacedName]Candidates{}, deletes: rate.NewLimiter(DeletesPerSecond, 1),
 	}
 	if o := target.Objects; o != nil && o.DeletesPerSecond > 0 {
@@ -202,10 +205,15 @@ func (p *pass) failed(ctx context.Context, err error) {
 // readAll reads the target's resources, those that can be read.
 func (p *pass) readAll(ctx context.Context) []*Resource {
 	t := &p.target
-	wanted, err := p.client.resources(ctx, t)
-	if err != nil {
-		p.failed(ctx, err)
-		return nil
+	var wanted []types.NamespacedName
+	if p.Only != nil {
+		wanted = append(wanted, *p.Only)
+	} else {
+		var err error
+		if wanted, err = p.client.resources(ctx, t); err != nil {
+			p.failed(ctx, err)
+			return nil
+		}
 	}
 	p.forgetOthers(wanted)
 
@@ -368,8 +376,8 @@ func (s *Sweeper) speaksFor(key string) bool {
 	return alive
 }
 
-// maxOthers is how many of the target's other resources are read at most for a key that belongs to an existing node.
-const maxOthers = 10
+// MaxOthers is how many of the target's other resources are read at most for a key that belongs to an existing node.
+const MaxOthers = 10
 
 // aliveElsewhere tells whether a key in one of the target's other resources belongs to a member or an existing Node. It looks once a pass.
 func (p *pass) aliveElsewhere(ctx context.Context) bool {
@@ -377,9 +385,10 @@ func (p *pass) aliveElsewhere(ctx context.Context) bool {
 		return false
 	}
 	p.asked = true
-	for _, i := range rand.Perm(len(p.Others))[:min(len(p.Others), maxOthers)] {
+	others := p.Others()
+	for _, i := range rand.Perm(len(others))[:min(len(others), MaxOthers)] {
 		// Whatever cannot be read speaks for nothing; its own sweeper reports it.
-		if r, err := p.read(ctx, p.Others[i]); err == nil && slices.ContainsFunc(r.keys(), p.speaksFor) {
+		if r, err := p.read(ctx, others[i]); err == nil && slices.ContainsFunc(r.keys(), p.speaksFor) {
 			return true
 		}
 	}

@@ -64,6 +64,11 @@ func (t *Target) gone() Reason {
 // meant otherwise, or they may lie in any namespace.
 func (t *Target) NamesAll() bool { return len(t.Names) > 0 && (t.Namespace != "" || t.ClusterScoped) }
 
+// Has tells whether a shared resource of that name is the target's, if there is one.
+func (t *Target) Has(name types.NamespacedName) bool {
+	return (t.Namespace == "" || t.Namespace == name.Namespace) && (len(t.Names) == 0 || slices.Contains(t.Names, name.Name))
+}
+
 // A KeyPath is one place with a key per node: a map keyed by node name (ListKey is empty), a list of items
 // (ListKey names the field with the node's name), or a list of strings (ListKey is ".").
 type KeyPath struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -89,10 +90,20 @@ const formerAge = time.Hour
 // meanwhile stays. configured is what there is: the resources as NAMESPACE/NAME by their target's name, none where the target has one owner for
 // all. Entries whose last sweep is less than an hour ago stay; left tells that there are such. The SweepReport's owner calls it after a pass.
 func (w *TargetWriter) Drop(ctx context.Context, configured map[string][]string) (left bool, err error) {
+	return w.drop(ctx, configured, func(string) bool { return true })
+}
+
+// DropResources removes the entries of resources that the target does not have, as Drop does. The target's owner calls it when it has listed them.
+func (w *TargetWriter) DropResources(ctx context.Context, target string, resources []string) (left bool, err error) {
+	return w.drop(ctx, map[string][]string{target: resources}, func(name string) bool { return name == target })
+}
+
+func (w *TargetWriter) drop(ctx context.Context, configured map[string][]string, about func(target string) bool) (left bool, err error) {
 	_, body, err := w.read(ctx)
 	if err != nil {
 		return false, err
 	}
+	maps.DeleteFunc(body.Status.Targets, func(name string, _ json.RawMessage) bool { return !about(name) })
 	ops, left := former(body.Status.Targets, configured, time.Now())
 	if len(ops) == 0 {
 		return left, nil
