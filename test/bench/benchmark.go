@@ -27,6 +27,9 @@ var benchmarks = append([]benchmark{
 	failover,
 	owners,
 	size,
+	objectsDeparture,
+	objectsIdle,
+	objectsMemory,
 }, kernelBenchmarks...)
 
 // choose returns the benchmarks of those names, or all but the slow ones where there are no names.
