@@ -51,7 +51,7 @@ func TestPresetsAreValid(t *testing.T) {
 			}
 		}
 		for _, target := range preset.NodeObjects {
-			if target.UnknownKeys != "Remove" && target.Name != "metallb-configuration-states" { // some of these are not of a node
+			if target.UnknownKeys != "Remove" {
 				t.Errorf("%s: %s keeps unknown objects, which are what an agent that starts late finds", preset.Name, target.Name)
 			}
 		}
@@ -102,7 +102,7 @@ func TestPresetTargets(t *testing.T) {
 		"kubescape-linuxsecurityhardeningstatuses hostdata.kubescape.cloud/v1beta1 linuxsecurityhardeningstatuses name Enforce",
 		"kubescape-openportslists hostdata.kubescape.cloud/v1beta1 openportslists name Enforce",
 		"kubescape-osreleasefiles hostdata.kubescape.cloud/v1beta1 osreleasefiles name Enforce",
-		"metallb-configuration-states metallb.io/v1beta1 configurationstates name Enforce",
+		"metallb-configuration-states metallb.io/v1beta1 configurationstates metallb.io/node-name Enforce",
 		"nfd-features nfd.k8s-sigs.io/v1alpha1 nodefeatures nfd.node.kubernetes.io/node-name Enforce",
 		"node-network-states nmstate.io/v1beta1 nodenetworkstates name Report",
 		"node-resource-topologies topology.node.k8s.io/v1alpha2 noderesourcetopologies name Enforce",
