@@ -98,13 +98,19 @@ func slowRemove(e Evidence) bool {
 	waited := e.Candidate.Looks >= 2 && !e.Candidate.Changed && !e.Now.Before(e.Candidate.Since.Add(e.Grace))
 	proved := e.Node.Existence == Gone && !e.Node.Pinged && !e.Now.After(e.Node.At.Add(5*time.Second))
 	isANodeName := !e.Held && (e.UnknownKeys == RemoveUnknown || e.Known.Seen)
-	return nameIsOne && nothingSpeaksForIt && waited && proved && isANodeName && !e.Kept && !e.Full
+	mayGo := !e.Kept && e.Stays == (Decision{}) // whether it lives with a Node or with pods makes no difference but in the reason
+	return nameIsOne && nothingSpeaksForIt && waited && proved && isANodeName && mayGo && !e.Full
 }
 
 func randomEvidence(r *rand.Rand) Evidence {
 	coin := func() bool { return r.IntN(2) == 0 }
 	rarely := func() bool { return r.IntN(8) == 0 }
+	var stays Decision
+	if rarely() {
+		stays = []Decision{{Keep, HasFinalizers, "f"}, {Keep, BeingDeleted, "d"}, {Keep, KeptByOwner, "a"}}[r.IntN(3)]
+	}
 	return Evidence{
+		Stays: stays, LivesWith: []*PodSelector{nil, nil, {Labels: "a=b"}, {Labels: "a=b", OrMember: true}}[r.IntN(4)],
 		Key:       []string{"", "node-1", "node-1", "node-1", "Not_a_node"}[r.IntN(5)],
 		Known:     Knowledge{Member: rarely(), NodeGone: coin(), Listed: rarely(), Left: []time.Time{{}, noon}[r.IntN(2)], Seen: coin()},
 		Candidate: Candidate{Since: noon.Add(-time.Duration(r.IntN(121)) * time.Second), Looks: r.IntN(4), Changed: rarely()},
@@ -130,6 +136,9 @@ func TestDecideAgreesWithPlainWords(t *testing.T) {
 		// The first part of the table must never settle on what only the second may say.
 		if d, settled := DecideUnasked(e); settled && d.Verdict == Remove {
 			t.Fatalf("removed without asking: %+v", e)
+		}
+		if gone := map[bool]Reason{true: NodeGone, false: PodGone}[e.LivesWith == nil]; want && got.Reason != gone {
+			t.Fatalf("removed as %s, want %s: %+v", got.Reason, gone, e)
 		}
 	}
 	if removed < 1000 {
