@@ -257,7 +257,7 @@ func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) 
 	s.finding(i, Decision{Keep, Unconfirmed, "not deleted: " + failure.Error()})
 	if failure.Code == 0 || failure.Code >= 500 {
 		log.Warn("perhaps deleted: the request was not answered", zap.Error(err))
-		return false, fmt.Errorf("perhaps deleted, because the request was not answered; the next sweep shows: %w", err)
+		return false, &unansweredError{fmt.Errorf("%s is perhaps deleted; the next sweep shows: %w", o, err)}
 	}
 	log.Warn("not deleted", zap.Error(err))
 	return false, err

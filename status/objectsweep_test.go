@@ -292,3 +292,38 @@ func TestOwnersAreAskedForOnce(t *testing.T) {
 		t.Errorf("/api/v1 was read %d times, for two kinds", discovery)
 	}
 }
+
+// A deletion that fails ends the pass and says so; what was not deleted goes with the next one, and what was, although nobody said so, is not told of twice.
+func TestADeletionFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault *apiserver.Fault
+		left  string // after the pass
+		words string
+	}{
+		"429":             {apiserver.Refuse(429, metav1.StatusReasonTooManyRequests, "busy"), "KEEP0 gone-a gone-b", "busy"},
+		"403":             {apiserver.Refuse(403, metav1.StatusReasonForbidden, "a policy refuses"), "KEEP0 gone-a gone-b", "a policy refuses"},
+		"500":             {apiserver.Refuse(500, metav1.StatusReasonInternalError, "down"), "KEEP0 gone-a gone-b", "perhaps deleted"},
+		"dropped":         {&apiserver.Fault{Drop: true}, "KEEP0 gone-a gone-b", "perhaps deleted"},
+		"the answer lost": {&apiserver.Fault{Lose: true}, "KEEP0 gone-b", "perhaps deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newObjectScene(t, 1, NodeNameIn{Name: true}, "KEEP0", "gone-a", "gone-b")
+			s.proxy.SetFault(apiserver.On("DELETE widgets."+s.target.Resource.Group, test.fault))
+			report := s.sweep()
+			if !report.State.Failed() || !strings.Contains(report.Message, test.words) || report.Removed() != 0 {
+				t.Errorf("%s (%s), %d removed", report.State, report.Message, report.Removed())
+			}
+			if n := len(s.proxy.Matching("DELETE widgets." + s.target.Resource.Group)); n != 1 {
+				t.Errorf("%d deletions were tried", n)
+			}
+			s.equal("left", s.objects(), test.left)
+			s.proxy.SetFault(nil)
+			report = s.sweeper.Sweep(t.Context())
+			s.state(report, OK)
+			s.equal("left at the end", s.objects(), "KEEP0")
+			if want := len(strings.Fields(test.left)) - 1; report.Removed() != want {
+				t.Errorf("%d removed, want %d", report.Removed(), want)
+			}
+		})
+	}
+}

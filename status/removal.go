@@ -99,8 +99,13 @@ func perhaps(log *zap.Logger, unanswered bool, err error) error {
 		return err
 	}
 	log.Warn("perhaps removed: the write was not answered", zap.Error(err))
-	return fmt.Errorf("perhaps removed, because the write was not answered; the next sweep shows: %w", err)
+	return &unansweredError{fmt.Errorf("perhaps removed, because the write was not answered; the next sweep shows: %w", err)}
 }
+
+// An unansweredError is why nobody can tell whether a write was done.
+type unansweredError struct{ error }
+
+func (e *unansweredError) Unwrap() error { return e.error }
 
 // missing are the entries whose key has none at that place any more.
 func missing(entries []Entry, r *Resource) []Entry {

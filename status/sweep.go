@@ -198,6 +198,11 @@ func (s *Sweeper) newPass(kind passKind) *pass {
 
 // failed records what went wrong with a request.
 func (p *pass) failed(ctx context.Context, err error) {
+	var unanswered *unansweredError
+	if errors.As(err, &unanswered) {
+		p.report.worsen(Unavailable, err.Error())
+		return
+	}
 	state, message := p.client.stateOf(ctx, &p.target, err)
 	p.report.worsen(state, message)
 }
