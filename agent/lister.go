@@ -50,7 +50,7 @@ type lister struct {
 func (w *worker) listPass(ctx context.Context) (status.TargetReport, bool) {
 	begun := time.Now()
 	report := status.TargetReport{Target: w.unit.target.Name, Kind: w.unit.target.Kind(), State: status.OK, Resources: []status.ResourceReport{}}
-	names, err := status.Resources(ctx, w.list.sweeps.client, &w.unit.target)
+	names, err := status.FindResources(ctx, w.list.sweeps.client, &w.unit.target)
 	if ctx.Err() != nil {
 		return report, false
 	}

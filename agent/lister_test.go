@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -218,4 +219,36 @@ func (s *scene) ownersOfResource(resource string) []string {
 		}
 	}
 	return owners
+}
+
+// What keeps a list from being made is the target's state.
+func TestAListThatFails(t *testing.T) {
+	s := newWorkerScene(t, apiserver.Unique("node"))
+	client, err := status.NewClient(s.proxy.Config(), "unstale-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		target status.Target
+		fault  apiserver.FaultFunc
+		want   status.State
+		words  string
+	}{
+		"not installed": {status.Target{Name: "t", Resource: schema.GroupVersionResource{Group: "nobody.example.com", Version: "v1", Resource: "widgets"}}, nil, status.NotInstalled, "nobody.example.com"},
+		"forbidden":     {s.unit.target, apiserver.On("LIST widgets."+s.unit.target.Resource.Group, apiserver.Refuse(403, "Forbidden", "no")), status.Forbidden, "list"},
+	} {
+		test.target.Names = nil
+		u := unitsOf(test.target)[0]
+		var told []status.TargetReport
+		w := &worker{
+			unit: u, list: &lister{unit: &u, sweeps: &sweeps{client: client}}, log: zap.NewNop(),
+			told: func(_ context.Context, _ *unit, report status.TargetReport, _ time.Duration) {
+				told = append(told, report)
+			},
+		}
+		s.proxy.SetFault(test.fault)
+		if report, ok := w.listPass(t.Context()); !ok || report.State != test.want || len(told) != 1 || told[0].State != test.want || !strings.Contains(told[0].Message, test.words) {
+			t.Errorf("%s: %+v, told %+v", name, report, told)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -116,14 +117,21 @@ func (e *TargetError) Unwrap() error { return e.cause }
 // Resources are the resources that the target is about: as it names them, whether or not they exist, or listed. Where the API server
 // does not serve the resource there are none. An error is a *TargetError.
 func Resources(ctx context.Context, c *Client, t *Target) ([]types.NamespacedName, error) {
+	found, err := FindResources(ctx, c, t)
+	var why *TargetError
+	if errors.As(err, &why) && why.State == NotInstalled {
+		return nil, nil
+	}
+	return found, err
+}
+
+// FindResources is Resources, but that the API server does not serve the resource is an error as well.
+func FindResources(ctx context.Context, c *Client, t *Target) ([]types.NamespacedName, error) {
 	found, err := c.resources(ctx, t)
 	if err == nil {
 		return found, nil
 	}
 	state, message := c.stateOf(ctx, t, err)
-	if state == NotInstalled {
-		return nil, nil
-	}
 	return nil, &TargetError{Target: t.Name, State: state, Message: message, cause: err}
 }
 

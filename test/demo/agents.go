@@ -135,7 +135,8 @@ func (f *fleet) owner(ctx context.Context) (owner string, err error) {
 		for name := range f.agents {
 			owns := false
 			err := f.lines(name, func(line string) {
-				if slices.Contains(strings.Fields(line), "target="+target) {
+				words := strings.Fields(line) // who lists the target's policies has a line without a name
+				if slices.Contains(words, "target="+target) && slices.Contains(words, "name="+policy) {
 					owns = (owns || strings.Contains(line, " owns ")) && !strings.Contains(line, " no longer owns ")
 				}
 			})
