@@ -63,7 +63,7 @@ func (w *worker) listPass(ctx context.Context) (status.TargetReport, bool) {
 	case len(names) == 0:
 		report.Message = "there is no such resource"
 	}
-	if err == nil {
+	if err == nil || report.State == status.NotInstalled { // then there are none
 		w.list.names = names
 		w.list.tell(ctx, nil)
 		w.list.sweeps.listed(ctx, &w.unit, names)

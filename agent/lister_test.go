@@ -224,6 +224,7 @@ func (s *scene) ownersOfResource(resource string) []string {
 // What keeps a list from being made is the target's state.
 func TestAListThatFails(t *testing.T) {
 	s := newWorkerScene(t, apiserver.Unique("node"))
+	cluster := newKeysScene(t).agent.cluster
 	client, err := status.NewClient(s.proxy.Config(), "unstale-test")
 	if err != nil {
 		t.Fatal(err)
@@ -233,15 +234,21 @@ func TestAListThatFails(t *testing.T) {
 		fault  apiserver.FaultFunc
 		want   status.State
 		words  string
+		kept   int // names of the last list
 	}{
-		"not installed": {status.Target{Name: "t", Resource: schema.GroupVersionResource{Group: "nobody.example.com", Version: "v1", Resource: "widgets"}}, nil, status.NotInstalled, "nobody.example.com"},
-		"forbidden":     {s.unit.target, apiserver.On("LIST widgets."+s.unit.target.Resource.Group, apiserver.Refuse(403, "Forbidden", "no")), status.Forbidden, "list"},
+		"not installed": {status.Target{Name: "t", Resource: schema.GroupVersionResource{Group: "nobody.example.com", Version: "v1", Resource: "widgets"}}, nil, status.NotInstalled, "nobody.example.com", 0},
+		"forbidden":     {s.unit.target, apiserver.On("LIST widgets."+s.unit.target.Resource.Group, apiserver.Refuse(403, "Forbidden", "no")), status.Forbidden, "list", 1},
 	} {
 		test.target.Names = nil
 		u := unitsOf(test.target)[0]
 		var told []status.TargetReport
 		w := &worker{
-			unit: u, list: &lister{unit: &u, sweeps: &sweeps{client: client}}, log: zap.NewNop(),
+			unit: u, log: zap.NewNop(),
+			list: &lister{
+				unit:   &u,
+				sweeps: &sweeps{cluster: cluster, client: client, listed: func(context.Context, *unit, []types.NamespacedName) {}},
+				names:  []types.NamespacedName{{Name: "found before"}},
+			},
 			told: func(_ context.Context, _ *unit, report status.TargetReport, _ time.Duration) {
 				told = append(told, report)
 			},
@@ -249,6 +256,9 @@ func TestAListThatFails(t *testing.T) {
 		s.proxy.SetFault(test.fault)
 		if report, ok := w.listPass(t.Context()); !ok || report.State != test.want || len(told) != 1 || told[0].State != test.want || !strings.Contains(told[0].Message, test.words) {
 			t.Errorf("%s: %+v, told %+v", name, report, told)
+		}
+		if len(w.list.names) != test.kept {
+			t.Errorf("%s: %d names of the last list are kept, want %d", name, len(w.list.names), test.kept)
 		}
 	}
 }

@@ -125,7 +125,7 @@ func Resources(ctx context.Context, c *Client, t *Target) ([]types.NamespacedNam
 	return found, err
 }
 
-// FindResources is Resources, but that the API server does not serve the resource is an error as well.
+// FindResources is Resources, but that the API server does not serve the resource is an error too: a *TargetError of state NotInstalled.
 func FindResources(ctx context.Context, c *Client, t *Target) ([]types.NamespacedName, error) {
 	found, err := c.resources(ctx, t)
 	if err == nil {

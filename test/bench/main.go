@@ -15,8 +15,9 @@
 //
 // Both sides run as processes of their own, in turn (A B A B), against the same server. keys and plan run through an HTTP proxy that
 // counts requests and bytes (those of bodies as they were sent, compressed if they were, without headers); idle counts in the API server's
-// audit log, by user agent; objects-idle and objects-memory through a proxy for each side; failover, owners and size need no count. Server, proxies and fleets share the machine with what is measured, so times depend on the machine and its load more than all else; requests
-// and bytes do not. A figure is the median of its runs; the table shows the least and the greatest too.
+// audit log, by user agent; objects-idle and objects-memory through a proxy for each side; failover, owners, size and objects-departure
+// need no count. Server, proxies and fleets share the machine with what is measured, so times depend on the machine and its load more than
+// all else; requests and bytes do not. A figure is the median of its runs; the table shows the least and the greatest too.
 package main
 
 import (
