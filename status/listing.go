@@ -30,7 +30,8 @@ type listing struct {
 	namespace string // empty: all
 	selector  string // of labels; empty: all
 	fields    string // a selector of fields; empty: all
-	first     bool   // only the first page
+	first     bool   // only the first page that has an object
+	brief     bool   // within the time that asking for one Node may take
 	full      bool   // whole objects, not metadata only
 	page      int    // objects in one page, at first
 }
@@ -94,7 +95,11 @@ func listOnce[T any](ctx context.Context, c *Client, l listing, item func(*json.
 		if l.fields != "" {
 			query.Set("fieldSelector", l.fields)
 		}
-		err := c.do(ctx, request{verb: "list", resource: l.resource, namespace: l.namespace, query: query, accept: accept}, func(body io.Reader) (err error) {
+		r := request{verb: "list", resource: l.resource, namespace: l.namespace, query: query, accept: accept}
+		if l.brief {
+			r.attempts, r.timeout, r.patience = askAttempts, askTimeout, askPatience
+		}
+		err := c.do(ctx, r, func(body io.Reader) (err error) {
 			read = counter{from: body}
 			page, err = readPage(&read, l.full, item)
 			return err
@@ -107,7 +112,7 @@ func listOnce[T any](ctx context.Context, c *Client, l listing, item func(*json.
 			return nil, err
 		}
 		all = append(all, page.items...)
-		if page.next == "" || l.first {
+		if page.next == "" || l.first && len(all) > 0 {
 			return all, nil
 		}
 		if page.next == next {

@@ -119,7 +119,7 @@ func (n *Nodes) Confirm(ctx context.Context, names []string, fresh time.Duration
 	if len(unknown) == 0 {
 		return known
 	}
-	answers := n.askAll(ctx, unknown)
+	answers := askEach(unknown, func(name string) NodeAnswer { return n.ask(ctx, name) })
 
 	proof := n.prove(ctx, answers)
 	for name, answer := range answers {
@@ -151,8 +151,8 @@ func (n *Nodes) recentAnswers(names []string, fresh time.Duration) (known map[st
 	return known, unknown
 }
 
-// askAll asks for each of the Nodes, several at once.
-func (n *Nodes) askAll(ctx context.Context, names []string) map[string]NodeAnswer {
+// askEach asks for each of the nodes, several at once, and gives up where many fail.
+func askEach(names []string, ask func(name string) NodeAnswer) map[string]NodeAnswer {
 	var (
 		mu       sync.Mutex
 		answers  = make(map[string]NodeAnswer, len(names)) // guarded by mu
@@ -169,7 +169,7 @@ func (n *Nodes) askAll(ctx context.Context, names []string) map[string]NodeAnswe
 			mu.Unlock()
 			answer := NodeAnswer{Existence: Unproved, Why: notAskedFor}
 			if !giveUp {
-				answer = n.ask(ctx, name)
+				answer = ask(name)
 			}
 			mu.Lock()
 			defer mu.Unlock()

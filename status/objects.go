@@ -164,7 +164,7 @@ func (t *Objects) stays(head *objectHead) Decision {
 		return Decision{Keep, BeingDeleted, "somebody has deleted the object since " + head.DeletionTimestamp + "; it waits for " + orNothing(head.Finalizers)}
 	}
 	if len(head.Finalizers) > 0 {
-		return Decision{Keep, HasFinalizers, "the object has finalizers, which are for its owner to see to: " + orNothing(head.Finalizers)}
+		return Decision{Keep, Finalizers, "the object has finalizers, which are for its owner to see to: " + orNothing(head.Finalizers)}
 	}
 	if value, has := head.Annotations[t.KeepAnnotation]; has && t.KeepAnnotation != "" && (t.KeepValue == "" || value == t.KeepValue) {
 		return Decision{Keep, KeptByOwner, fmt.Sprintf("the object carries %s: %q, which the configuration's keepIf protects", t.KeepAnnotation, value)}

@@ -29,7 +29,7 @@ func TestObject(t *testing.T) {
 		{"by a field of another type", NodeNameIn{Field: FieldPath{"spec", "nodeName"}}, head + `}, "spec": {"nodeName": 1}}`, "", "", false},
 		{"by a field in no object", NodeNameIn{Field: FieldPath{"spec", "nodeName"}}, head + `}, "spec": []}`, "", "", false},
 		{"by the Node that owns it", NodeNameIn{Field: OwnerNode}, head + `, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Node", "name": "x"}, {"apiVersion": "v1", "kind": "Node", "name": "n"}]}}`, "n", "", false},
-		{"finalizers", NodeNameIn{Name: true}, head + `, "finalizers": ["f"]}}`, "o", HasFinalizers, false},
+		{"finalizers", NodeNameIn{Name: true}, head + `, "finalizers": ["f"]}}`, "o", Finalizers, false},
 		{"deleted", NodeNameIn{Name: true}, head + `, "finalizers": ["f"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}`, "o", BeingDeleted, false},
 		{"kept", NodeNameIn{Name: true}, head + `, "annotations": {"keep": "x"}}}`, "o", KeptByOwner, false},
 		{"no uid", NodeNameIn{Name: true}, `{"metadata": {"name": "o", "resourceVersion": "7"}}`, "", "", true},

@@ -128,7 +128,7 @@ func TestObjectsStay(t *testing.T) {
 	)
 	s.proxy.SetFault(apiserver.On("GET secrets", apiserver.Refuse(403, metav1.StatusReasonForbidden, `User "u" cannot get resource "secrets"`)))
 	report := s.sweep()
-	s.equal("verdicts", s.verdicts(report), "gone-annotated=Keep/KeptByAnnotation gone-daemon=Remove/NodeGone gone-finalizer=Keep/HasFinalizers gone-forbidden=Keep/Unconfirmed gone-kept=Keep/KeptByOwner "+
+	s.equal("verdicts", s.verdicts(report), "gone-annotated=Keep/KeptByAnnotation gone-daemon=Remove/NodeGone gone-finalizer=Keep/Finalizers gone-forbidden=Keep/Unconfirmed gone-kept=Keep/KeptByOwner "+
 		"gone-not-kept=Remove/NodeGone gone-orphan=Remove/NodeGone gone-owned=Keep/OwnerExists gone-owned-by-another=Remove/NodeGone gone-strange=Keep/Unconfirmed KEEP0=Keep/NodeExists")
 	s.equal("left", s.objects(), "KEEP0 gone-annotated gone-finalizer gone-forbidden gone-kept gone-owned gone-strange")
 	for _, r := range report.Resources {

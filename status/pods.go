@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -25,12 +28,12 @@ var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 const unfinished = "status.phase!=Succeeded,status.phase!=Failed"
 
 // podEvidence knows on which nodes pods of a selector are, as far as the API server was asked; it is a NodeEvidence in which a node exists while such a pod
-// is bound to it. It is safe for concurrent use.
+// is bound to it, or waits for it. It is safe for concurrent use.
 type podEvidence struct {
 	client   *Client
 	selector PodSelector
 	now      func() time.Time
-	members  NodeEvidence // with OrMember: who knows of members
+	members  NodeEvidence // who knows of Nodes and members
 
 	mu   sync.Mutex
 	on   map[string]bool // the nodes with such a pod, at the last list; guarded by mu
@@ -41,29 +44,59 @@ func newPodEvidence(client *Client, selector PodSelector, now func() time.Time) 
 	return &podEvidence{client: client, selector: selector, now: now, on: map[string]bool{}, seen: map[string]bool{}}
 }
 
-// list reads all pods of the selector, and tells whether there is any. After an error what was known stays.
+// list reads all pods of the selector, and tells whether any is bound to a node and to stay: only those show that the selector is right. After an error
+// what was known stays.
 func (p *podEvidence) list(ctx context.Context) (any bool, err error) {
-	nodes, err := listAll(ctx, p.client, p.listing("", objectsPage), func(d *json.Decoder) (string, error) {
-		var pod struct {
-			Spec struct {
-				NodeName string `json:"nodeName"`
-			} `json:"spec"`
-		}
-		err := d.Decode(&pod)
-		return pod.Spec.NodeName, err
-	})
+	pods, err := listAll(ctx, p.client, p.listing("", objectsPage), readPod)
 	if err != nil {
 		return false, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.on = map[string]bool{}
-	for _, node := range nodes {
-		if node != "" {
+	for _, pod := range pods {
+		any = any || pod.bound && !pod.ending
+		for _, node := range pod.nodes {
 			p.on[node], p.seen[node] = true, true
 		}
 	}
-	return len(nodes) > 0, nil
+	return any, nil
+}
+
+// A podPlace is where a pod is.
+type podPlace struct {
+	nodes  []string // the node that it is bound to; of one that is bound to none yet those that it is made for, as a DaemonSet's pods are
+	bound  bool
+	ending bool // it is being deleted
+}
+
+// readPod reads one pod of a list.
+func readPod(d *json.Decoder) (podPlace, error) {
+	var pod struct {
+		Metadata struct {
+			DeletionTimestamp string `json:"deletionTimestamp"`
+		} `json:"metadata"`
+		Spec struct {
+			NodeName string           `json:"nodeName"`
+			Affinity *corev1.Affinity `json:"affinity"`
+		} `json:"spec"`
+	}
+	if err := d.Decode(&pod); err != nil {
+		return podPlace{}, err
+	}
+	place := podPlace{ending: pod.Metadata.DeletionTimestamp != ""}
+	if pod.Spec.NodeName != "" {
+		place.nodes, place.bound = []string{pod.Spec.NodeName}, true
+	} else if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, field := range term.MatchFields {
+				if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn {
+					place.nodes = append(place.nodes, field.Values...)
+				}
+			}
+		}
+	}
+	return place, nil
 }
 
 // listing lists the pods on a node; empty: on all, and those that are on none yet.
@@ -84,33 +117,25 @@ func (p *podEvidence) Known(node string) Knowledge {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Knowledge{Listed: p.on[node], Seen: p.seen[node]}
+	return Knowledge{Listed: p.on[node], Seen: p.seen[node] || p.members.Known(node).Seen}
 }
 
 // Confirm asks for pods on each of the nodes now, and whether there is any such pod at all: only then does it prove anything that a node has none.
 func (p *podEvidence) Confirm(ctx context.Context, nodes []string, _ time.Duration) map[string]NodeAnswer {
-	answers := make(map[string]NodeAnswer, len(nodes))
+	answers := askEach(nodes, func(node string) NodeAnswer { return p.ask(ctx, node) })
 	proof, gone := false, false
-	for i, node := range nodes {
-		answer := p.ask(ctx, node)
-		answers[node] = answer
+	for _, answer := range answers {
 		proof, gone = proof || answer.Existence == Exists, gone || answer.Existence == Gone
-		if answer.Existence == Unproved {
-			for _, other := range nodes[i+1:] {
-				answers[other] = NodeAnswer{Existence: Unproved, Why: notAskedFor}
-			}
-			break
-		}
 	}
 	if proof || !gone {
 		return answers
 	}
 	why := ""
-	switch found, err := p.some(ctx, ""); {
+	switch found, err := p.bound(ctx); {
 	case err != nil:
 		why = err.Error()
 	case !found:
-		why = fmt.Sprintf("the selector %s matches no pod anywhere", p.selector.Labels)
+		why = fmt.Sprintf("the selector %s matches no pod that is on a node and stays", p.selector.Labels)
 	}
 	if why != "" {
 		for node, answer := range answers {
@@ -124,10 +149,12 @@ func (p *podEvidence) Confirm(ctx context.Context, nodes []string, _ time.Durati
 
 func (p *podEvidence) ask(ctx context.Context, node string) NodeAnswer {
 	at := p.now() // before the request: the answer is at least as old
-	switch found, err := p.some(ctx, node); {
+	l := p.listing(node, 1)
+	l.first, l.brief = true, true
+	switch pods, err := listAll(ctx, p.client, l, nameItem); {
 	case err != nil:
 		return NodeAnswer{Existence: Unproved, Why: err.Error()}
-	case found:
+	case len(pods) > 0:
 		p.mu.Lock()
 		p.seen[node] = true
 		p.mu.Unlock()
@@ -136,10 +163,11 @@ func (p *podEvidence) ask(ctx context.Context, node string) NodeAnswer {
 	return NodeAnswer{Existence: Gone, At: at}
 }
 
-// some tells whether there is such a pod on the node; empty: anywhere.
-func (p *podEvidence) some(ctx context.Context, node string) (bool, error) {
-	l := p.listing(node, 1)
-	l.full, l.first = false, true
-	pods, err := listAll(ctx, p.client, l, nameItem)
-	return len(pods) > 0, err
+// bound tells whether any such pod is on a node, and is to stay.
+func (p *podEvidence) bound(ctx context.Context) (bool, error) {
+	l := p.listing("", objectsPage)
+	l.fields += "," + fields.OneTermNotEqualSelector("spec.nodeName", "").String()
+	l.first, l.brief = true, true
+	pods, err := listAll(ctx, p.client, l, readPod)
+	return slices.ContainsFunc(pods, func(pod podPlace) bool { return pod.bound && !pod.ending }), err
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,10 +45,7 @@ func TestKeysThatLiveWithPods(t *testing.T) {
 	p.pod("failed", "failed", "Failed")
 	p.labels = map[string]string{"app": "other"}
 	p.pod("other", p.existing[2], "Running")
-	grace := int64(100)
-	if err := p.server.Dynamic().Resource(apiserver.Pods).Namespace(p.target.Namespace).Delete(t.Context(), "one", metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
-		t.Fatal(err)
-	}
+	p.end("one")
 	report := p.sweep()
 	p.state(report, OK)
 	p.equal("verdicts", p.verdicts(report), "failed=Remove/PodGone finished=Remove/PodGone no-node=Keep/PodExists KEEP0=Keep/PodExists KEEP1=Keep/PodExists KEEP2=Remove/PodGone pending=Keep/PodExists")
@@ -64,8 +62,8 @@ func TestKeysThatLiveWithPods(t *testing.T) {
 func TestPodsOfARenamedLabel(t *testing.T) {
 	p := newPodScene(t, `{nodes: {KEEP0: 1, KEEP1: 1}}`)
 	report := p.sweep()
-	p.state(report, StateHeld, "the selector app=writer matches no pod anywhere", "renamed")
-	p.equal("verdicts", p.verdicts(report), "KEEP0=Keep/Held KEEP1=Keep/Held")
+	p.state(report, StateHeld, "the selector app=writer matches no pod", "renamed")
+	p.equal("verdicts", p.verdicts(report), "KEEP0=Keep/SelectorMatchesNothing KEEP1=Keep/SelectorMatchesNothing")
 	p.pod("zero", p.existing[0], "Running")
 	p.sweeper.Look(t.Context())
 	p.now = p.now.Add(p.target.Grace)
@@ -80,6 +78,110 @@ func TestPodsOfARenamedLabel(t *testing.T) {
 	}
 	p.proxy.SetFault(nil)
 	p.state(p.sweeper.Sweep(t.Context()), OK)
+	p.equal("left", p.left(), `{"KEEP0":1}`)
+}
+
+// end deletes a pod that takes its time to end.
+func (p *podScene) end(name string) {
+	p.Helper()
+	grace := int64(100)
+	if err := p.server.Dynamic().Resource(apiserver.Pods).Namespace(p.target.Namespace).Delete(p.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// unbound makes a pod that waits for a node, as a DaemonSet makes them.
+func (p *podScene) unbound(name, node string) {
+	p.Helper()
+	p.server.Apply(p, p.target.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {app: writer}}, spec: {containers: [{name: c, image: none}],
+		affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [%s]}]}]}}}}}`, name, node))
+}
+
+// A DaemonSet's pod that no scheduler has bound yet keeps its node's key, and shows nothing of the selector: nor does one that is being deleted.
+func TestPodsThatWaitForTheirNode(t *testing.T) {
+	p := newPodScene(t, `{nodes: {KEEP0: 1, KEEP1: 1, KEEP2: 1}}`)
+	p.unbound("new-0", p.existing[0])
+	p.unbound("new-1", p.existing[1])
+	report := p.sweep()
+	p.state(report, StateHeld, "matches no pod that is on a node and stays")
+	p.equal("verdicts", p.verdicts(report), "KEEP0=Keep/PodExists KEEP1=Keep/PodExists KEEP2=Keep/SelectorMatchesNothing")
+	p.pod("ending", p.existing[0], "Running")
+	p.end("ending")
+	p.state(p.sweep(), StateHeld)
+	p.pod("zero", p.existing[0], "Running")
+	p.state(p.sweep(), OK)
+	p.equal("left", p.left(), `{"KEEP0":1,"KEEP1":1}`)
+}
+
+// Keys of which none is a node with such a pod are probably no node names, whatever pods there are.
+func TestPodsOfKeysThatAreNoNodeNames(t *testing.T) {
+	p := newPodScene(t, `{nodes: {default: 1, zone-a: 1}}`)
+	p.pod("zero", p.existing[0], "Running")
+	report := p.sweep()
+	p.state(report, StateHeld, "no key of this target belongs to a node with a pod of app=writer")
+	p.equal("verdicts", p.verdicts(report), "default=Keep/Held zone-a=Keep/Held")
+	p.equal("left", p.left(), `{"default":1,"zone-a":1}`)
+}
+
+// That a key is a node's name shows its Node as well as a pod that was seen there.
+func TestPodsOfUnknownNames(t *testing.T) {
+	p := newPodScene(t, `{nodes: {KEEP0: 1, KEEP1: 1, stranger: 1}}`)
+	p.target.UnknownKeys = KeepUnknown
+	p.restart()
+	p.pod("zero", p.existing[0], "Running")
+	p.equal("verdicts", p.verdicts(p.sweep()), "KEEP0=Keep/PodExists KEEP1=Remove/PodGone stranger=Keep/UnknownName")
+	p.equal("left", p.left(), `{"KEEP0":1,"stranger":1}`)
+}
+
+// A page may be empty and not be the last.
+func TestPodsAfterAnEmptyPage(t *testing.T) {
+	p := newPodScene(t, `{nodes: {KEEP0: 1, KEEP1: 1}}`)
+	p.pod("zero", p.existing[0], "Running")
+	p.sweeper.Look(t.Context())
+	p.now = p.now.Add(p.target.Grace)
+	p.proxy.SetFault(func(r *http.Request) *apiserver.Fault {
+		q := r.URL.Query()
+		if apiserver.Class(r) != "LIST pods" || !strings.Contains(q.Get("fieldSelector"), "spec.nodeName="+p.existing[1]) {
+			return nil
+		}
+		token, items := "more", "[]"
+		if q.Get("continue") == token {
+			token, items = "", `[{"metadata": {"name": "one", "uid": "u"}}]`
+		}
+		return &apiserver.Fault{Status: 200, Body: fmt.Sprintf(
+			`{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "1", "continue": %q}, "items": %s}`, token, items)}
+	})
+	report := p.sweeper.Sweep(t.Context())
+	p.equal("verdicts", p.verdicts(report), "KEEP0=Keep/PodExists KEEP1=Keep/PodExists")
+	p.equal("left", p.left(), `{"KEEP0":1,"KEEP1":1}`)
+}
+
+// Nodes are asked for several at once: one after the other, slow answers would be too old before the last.
+func TestPodsAreAskedForAtOnce(t *testing.T) {
+	var keys []string
+	for i := range 3 * confirmParallel {
+		keys = append(keys, fmt.Sprintf("gone-%d: 1", i))
+	}
+	p := newPodScene(t, "{nodes: {KEEP0: 1, "+strings.Join(keys, ", ")+"}}")
+	p.pod("zero", p.existing[0], "Running")
+	var mu sync.Mutex
+	waiting, all := 0, make(chan struct{})
+	p.proxy.SetFault(func(r *http.Request) *apiserver.Fault {
+		if apiserver.Class(r) != "LIST pods" || !strings.Contains(r.URL.Query().Get("fieldSelector"), "spec.nodeName=gone") {
+			return nil
+		}
+		mu.Lock()
+		if waiting++; waiting == confirmParallel {
+			close(all)
+		}
+		mu.Unlock()
+		select {
+		case <-all: // the first few are answered when all of them were asked
+		case <-r.Context().Done():
+		}
+		return nil
+	})
+	p.state(p.sweep(), OK)
 	p.equal("left", p.left(), `{"KEEP0":1}`)
 }
 

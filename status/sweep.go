@@ -128,6 +128,8 @@ type pass struct {
 	alive bool
 	asked bool // the other resources were read for one
 	held  bool // some key would go if the target were not held
+	// noPods: the target lives with pods, and no such pod is anywhere.
+	noPods bool
 }
 
 func (s *Sweeper) pass(ctx context.Context, kind passKind, departed ...string) TargetReport {
@@ -139,7 +141,7 @@ func (s *Sweeper) pass(ctx context.Context, kind passKind, departed ...string) T
 			p.failed(ctx, err)
 			return p.report
 		}
-		p.alive, p.asked = any, true // one that matches nothing must not empty the target; which keys there are shows nothing
+		p.noPods = !any
 	}
 	if s.target.Objects != nil {
 		p.objects(ctx)
@@ -147,8 +149,11 @@ func (s *Sweeper) pass(ctx context.Context, kind passKind, departed ...string) T
 		p.keys(ctx)
 	}
 	switch {
+	case p.held && p.noPods:
+		p.report.worsen(StateHeld, "nothing is removed: the selector "+s.target.LivesWith.Labels+" matches no pod that is on a node and stays; were the pods' labels renamed?")
 	case p.held && s.target.listsPods():
-		p.report.worsen(StateHeld, "nothing is removed: the selector "+s.target.LivesWith.Labels+" matches no pod anywhere; were the pods' labels renamed?")
+		p.report.worsen(StateHeld, "nothing is removed: no key of this target belongs to a node with a pod of "+s.target.LivesWith.Labels+
+			", so the keys are probably not node names")
 	case p.held:
 		p.report.worsen(StateHeld, "nothing is removed: no key of this target belongs to an existing node, so the keys are probably not node names")
 	}
@@ -431,7 +436,7 @@ func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
 		}
 	}
 
-	if len(open) > 0 && !p.alive && p.kind != lookOnly {
+	if len(open) > 0 && !p.alive && !p.noPods && p.kind != lookOnly {
 		p.alive = p.aliveElsewhere(ctx)
 	}
 	left, entriesLeft := p.room(len(open), room), MaxRemovalsLimit
@@ -441,7 +446,7 @@ func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
 	for i := 0; i < len(open); {
 		chunk := open[i:min(len(open), i+min(left, confirmChunk))]
 		late := p.kind == enforce && p.Now().Sub(begun) >= confirmTime
-		if len(chunk) == 0 || broken || late || (i > 0 || p.target.listsPods()) && !p.alive {
+		if len(chunk) == 0 || broken || late || (i > 0 || p.target.listsPods()) && !p.alive || p.noPods {
 			break
 		}
 		i += len(chunk)
@@ -481,7 +486,7 @@ func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
 			p.report.worsen(Invalid, fmt.Sprintf("%s has %d entries of %s, more than one write can remove; remove them by hand", s.where, s.size, s.node))
 		case d.Reason == BatchFull:
 			b.waiting++
-		case d.Reason == Held:
+		case d.Reason == Held || d.Reason == SelectorMatchesNothing:
 			p.held = true
 		}
 	}
@@ -540,7 +545,7 @@ func (p *pass) room(open, most int) int {
 func (p *pass) evidence(s subject) Evidence {
 	e := Evidence{
 		Key: s.node, Known: p.nodes.Known(s.node), Candidate: s.candidate, Kept: s.kept, Stays: s.stays,
-		UnknownKeys: p.target.UnknownKeys, LivesWith: p.target.LivesWith, Grace: p.target.Grace, Now: p.Now(),
+		UnknownKeys: p.target.UnknownKeys, LivesWith: p.target.LivesWith, NoPods: p.noPods, Grace: p.target.Grace, Now: p.Now(),
 	}
 	if p.kind == planOnly { // as though a grace had passed and nothing had changed
 		e.Candidate = Candidate{Since: e.Now.Add(-e.Grace), Looks: 2}

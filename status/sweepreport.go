@@ -69,7 +69,7 @@ type TargetStatus struct {
 	Keys       int64       `json:"keys"`       // entries that are there
 	Candidates int64       `json:"candidates"` // of these, those that wait, or would be removed but for mode: Report
 	Removed    int64       `json:"removed"`    // all told
-	Held       int64       `json:"held"`       // entries that stay because no key of the target belongs to an existing node
+	Held       int64       `json:"held"`       // entries that stay because no key of the target belongs to an existing node, or no pod that they live with is anywhere
 	Message    string      `json:"message"`
 	LastSweep  metav1.Time `json:"lastSweep"`
 }
@@ -90,7 +90,7 @@ func Summary(report *TargetReport, owner string, at time.Time) TargetStatus {
 			if f.Verdict != Keep {
 				s.Candidates++
 			}
-			if f.Reason == Held {
+			if f.Reason == Held || f.Reason == SelectorMatchesNothing {
 				s.Held++
 			}
 		}

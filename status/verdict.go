@@ -35,15 +35,16 @@ const (
 	BatchFull         Reason = "BatchFull"         // Wait: comes in the next batch
 	NodeGone          Reason = "NodeGone"          // Remove: its Node is gone
 
-	// Of what lives with pods, instead of NodeExists and NodeGone.
-	PodExists Reason = "PodExists" // Keep: one of the pods that it lives with is bound to the node
-	PodGone   Reason = "PodGone"   // Remove: none is
+	// Of what lives with pods, the first two instead of NodeExists and NodeGone.
+	PodExists              Reason = "PodExists"              // Keep: one of the pods that it lives with is bound to the node
+	PodGone                Reason = "PodGone"                // Remove: none is
+	SelectorMatchesNothing Reason = "SelectorMatchesNothing" // Keep: no such pod is on any node
 
 	// Of objects only.
-	BeingDeleted  Reason = "BeingDeleted"  // Keep: somebody has deleted it, and something holds it
-	HasFinalizers Reason = "HasFinalizers" // Keep: others have to see to it before
-	KeptByOwner   Reason = "KeptByOwner"   // Keep: it carries the annotation of the target's keepIf
-	OwnerExists   Reason = "OwnerExists"   // Keep: an object that it belongs to exists
+	BeingDeleted Reason = "BeingDeleted" // Keep: somebody has deleted it, and something holds it
+	Finalizers   Reason = "Finalizers"   // Keep: others have to see to it before
+	KeptByOwner  Reason = "KeptByOwner"  // Keep: it carries the annotation of the target's keepIf
+	OwnerExists  Reason = "OwnerExists"  // Keep: an object that it belongs to exists
 )
 
 // Knowledge is what is known about a node name without asking the API server. The zero value knows nothing.
@@ -102,6 +103,7 @@ type Evidence struct {
 
 	UnknownKeys UnknownKeys
 	LivesWith   *PodSelector // nil: its Node; what is said of a Node is said of such a pod on the node otherwise
+	NoPods      bool         // of LivesWith: none is anywhere
 	Grace       time.Duration
 	Now         time.Time
 }
@@ -124,6 +126,8 @@ func Decide(e Evidence) Decision {
 
 func decideAsked(e Evidence) Decision {
 	switch {
+	case e.NoPods:
+		return Decision{Keep, SelectorMatchesNothing, "the selector " + e.LivesWith.Labels + " matches no pod that is on a node and stays"}
 	// What is held anyhow, or does not fit anyhow, is not asked for.
 	case e.Held && e.Node.Existence == NotAsked:
 		return held
@@ -201,9 +205,9 @@ func (e *Evidence) ofPods(d Decision) Decision {
 		if e.LivesWith.OrMember {
 			return d
 		}
-		return Decision{d.Verdict, Held, "the selector " + e.LivesWith.Labels + " matches no pod anywhere"}
+		return Decision{d.Verdict, Held, "no key of this target belongs to a node with a pod of " + e.LivesWith.Labels + ": the keys are probably not node names"}
 	case UnknownName:
-		return Decision{d.Verdict, UnknownName, "no pod of " + e.LivesWith.Labels + " was ever seen there; if every key here is a node name, set unknownKeys: Remove"}
+		return Decision{d.Verdict, UnknownName, "never seen as a Node, nor with a pod of " + e.LivesWith.Labels + "; if every key here is a node name, set unknownKeys: Remove"}
 	}
 	return d
 }

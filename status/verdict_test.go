@@ -63,6 +63,8 @@ func TestDecide(t *testing.T) {
 		{"the batch is full", func(e *Evidence) { e.Full = true }, Wait, BatchFull},
 		{"the batch is full, so not asked for", func(e *Evidence) { e.Full, e.Node = true, NodeAnswer{} }, Wait, BatchFull},
 		{"a full batch does not hide that the Node exists", func(e *Evidence) { e.Full, e.Node.Existence = true, Exists }, Keep, NodeExists},
+		{"no pod anywhere", func(e *Evidence) { e.LivesWith, e.NoPods = &PodSelector{}, true }, Keep, SelectorMatchesNothing},
+		{"no pod anywhere, so not asked for", func(e *Evidence) { e.LivesWith, e.NoPods, e.Node, e.Full = &PodSelector{}, true, NodeAnswer{}, true }, Keep, SelectorMatchesNothing},
 		{"no name", func(e *Evidence) { e.Key = "" }, Keep, NoNodeName},
 		{"upper case", func(e *Evidence) { e.Key = "Node-1" }, Keep, UnknownName},
 		{"a path", func(e *Evidence) { e.Key = "../pods" }, Keep, UnknownName},
@@ -97,7 +99,7 @@ func slowRemove(e Evidence) bool {
 	nothingSpeaksForIt := !(e.Known.Member && !e.Known.NodeGone) && !(e.Known.Listed && e.Known.Left.IsZero() && !e.Known.NodeGone)
 	waited := e.Candidate.Looks >= 2 && !e.Candidate.Changed && !e.Now.Before(e.Candidate.Since.Add(e.Grace))
 	proved := e.Node.Existence == Gone && !e.Node.Pinged && !e.Now.After(e.Node.At.Add(5*time.Second))
-	isANodeName := !e.Held && (e.UnknownKeys == RemoveUnknown || e.Known.Seen)
+	isANodeName := !e.Held && !e.NoPods && (e.UnknownKeys == RemoveUnknown || e.Known.Seen)
 	mayGo := !e.Kept && e.Stays == (Decision{}) // whether it lives with a Node or with pods makes no difference but in the reason
 	return nameIsOne && nothingSpeaksForIt && waited && proved && isANodeName && mayGo && !e.Full
 }
@@ -107,10 +109,11 @@ func randomEvidence(r *rand.Rand) Evidence {
 	rarely := func() bool { return r.IntN(8) == 0 }
 	var stays Decision
 	if rarely() {
-		stays = []Decision{{Keep, HasFinalizers, "f"}, {Keep, BeingDeleted, "d"}, {Keep, KeptByOwner, "a"}}[r.IntN(3)]
+		stays = []Decision{{Keep, Finalizers, "f"}, {Keep, BeingDeleted, "d"}, {Keep, KeptByOwner, "a"}}[r.IntN(3)]
 	}
+	livesWith := []*PodSelector{nil, nil, {Labels: "a=b"}, {Labels: "a=b", OrMember: true}}[r.IntN(4)]
 	return Evidence{
-		Stays: stays, LivesWith: []*PodSelector{nil, nil, {Labels: "a=b"}, {Labels: "a=b", OrMember: true}}[r.IntN(4)],
+		Stays: stays, LivesWith: livesWith, NoPods: livesWith != nil && rarely(),
 		Key:       []string{"", "node-1", "node-1", "node-1", "Not_a_node"}[r.IntN(5)],
 		Known:     Knowledge{Member: rarely(), NodeGone: coin(), Listed: rarely(), Left: []time.Time{{}, noon}[r.IntN(2)], Seen: coin()},
 		Candidate: Candidate{Since: noon.Add(-time.Duration(r.IntN(121)) * time.Second), Looks: r.IntN(4), Changed: rarely()},
