@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/unstale/unstale/gossip"
 	"github.com/unstale/unstale/status"
@@ -134,7 +135,7 @@ func parseNames(texts []string) ([]types.NamespacedName, error) {
 	names := make([]types.NamespacedName, len(texts))
 	for i, text := range texts {
 		namespace, name, ok := strings.Cut(text, "/")
-		if !ok || name == "" || strings.Contains(name, "/") {
+		if !ok || namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 			return nil, fmt.Errorf("%q is no NAMESPACE/NAME", text)
 		}
 		names[i] = types.NamespacedName{Namespace: namespace, Name: name}
@@ -167,7 +168,12 @@ func (s *sweeps) take(order sweepOrder) error {
 	s.mu.Lock()
 	interval := cmp.Or(s.interval, time.Minute) // before the agent is configured
 	s.mu.Unlock()
-	if s.found.take(order.Target, resources, others, time.Now().Add(foundIntervals*interval)) {
+	news, full := s.found.take(order.Target, resources, others, time.Now().Add(foundIntervals*interval))
+	if full {
+		s.log.Warn("too many resources of a target for one agent: those beyond the limit are not kept clean; divide them among targets by namespace or names",
+			zap.String("target", order.Target), zap.Int("limit", maxFound))
+	}
+	if news {
 		signal(s.wake)
 	}
 	return nil
@@ -178,19 +184,20 @@ type found struct {
 	mu     sync.Mutex
 	byName map[string]map[types.NamespacedName]time.Time // until when; guarded by mu
 	some   map[string][]types.NamespacedName             // guarded by mu
+	full   map[string]bool                               // the targets with more than are taken; guarded by mu
 }
 
-// take remembers resources until then, and tells whether any is new. Whether the target is known, and whether the resource may be one of it, is asked
+// take remembers resources until then, and tells whether any is new, and whether there are now more than are taken, which there were not before. Whether the target is known, and whether the resource may be one of it, is asked
 // when they are used: the configuration that has it may be on its way.
-func (f *found) take(target string, resources, others []types.NamespacedName, until time.Time) (news bool) {
+func (f *found) take(target string, resources, others []types.NamespacedName, until time.Time) (news, full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.byName == nil {
-		f.byName, f.some = map[string]map[types.NamespacedName]time.Time{}, map[string][]types.NamespacedName{}
+		f.byName, f.some, f.full = map[string]map[types.NamespacedName]time.Time{}, map[string][]types.NamespacedName{}, map[string]bool{}
 	}
 	if f.byName[target] == nil {
 		if len(f.byName) >= maxFound {
-			return false
+			return false, false
 		}
 		f.byName[target] = map[types.NamespacedName]time.Time{}
 	}
@@ -198,13 +205,14 @@ func (f *found) take(target string, resources, others []types.NamespacedName, un
 	for _, name := range resources {
 		if _, known := f.byName[target][name]; !known {
 			if len(f.byName[target]) >= maxFound {
+				full, f.full[target] = !f.full[target], true
 				break
 			}
 			news = true
 		}
 		f.byName[target][name] = until
 	}
-	return news
+	return news, full
 }
 
 // with are the units, and those of the resources that were found of the units that list. next is when the next of these has to be forgotten; zero: never.
@@ -224,6 +232,7 @@ func (f *found) with(units []unit, now time.Time) (all []unit, next time.Time) {
 		if len(names) == 0 {
 			delete(f.byName, target)
 			delete(f.some, target)
+			delete(f.full, target)
 		}
 	}
 	for _, u := range units {

@@ -37,13 +37,17 @@ func TestFound(t *testing.T) {
 		return names[0]
 	}
 	var f found
-	now := time.Now()
+	warned, now := 0, time.Now()
 	take := func(target string, d time.Duration, names ...string) bool {
 		resources, err := parseNames(names)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return f.take(target, resources, resources, now.Add(d))
+		news, full := f.take(target, resources, resources, now.Add(d))
+		if full {
+			warned++
+		}
+		return news
 	}
 	have := func() string {
 		all, next := f.with(units, now)
@@ -85,6 +89,22 @@ func TestFound(t *testing.T) {
 	if n := len(f.byName["all"]); n != maxFound {
 		t.Errorf("%d are remembered", n)
 	}
+	if take("one-name", time.Minute, "a/x"); warned != 1 {
+		t.Errorf("%d times it was said that there are too many", warned)
+	}
+}
+
+// What is no name never becomes a part of a path.
+func TestParseNames(t *testing.T) {
+	for _, text := range []string{"a", "/", "a/", "../..", "../x", "ns/..", "/a?b", "a/b/c", "a b/c", "/.", "A/b", "/%2e%2e"} {
+		if names, err := parseNames([]string{text}); err == nil {
+			t.Errorf("%q gives %v", text, names)
+		}
+	}
+	names, err := parseNames([]string{"/node.example.com", "ns/a"})
+	if got := fmt.Sprint(names, err); got != "[/node.example.com ns/a] <nil>" {
+		t.Error(got)
+	}
 }
 
 // Whatever a member sends, nothing panics, and only names are taken.
@@ -96,7 +116,7 @@ func FuzzOrder(f *testing.F) {
 		s.ordered(gossip.Message{Payload: json.RawMessage(text)})
 		for _, names := range s.found.byName {
 			for name := range names {
-				if name.Name == "" || strings.Contains(name.Name+name.Namespace, "/") {
+				if name.Name == "" || strings.ContainsAny(name.Name+name.Namespace, "/?#%") || strings.HasPrefix(name.Name, ".") {
 					t.Errorf("took %v", name)
 				}
 			}

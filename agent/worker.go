@@ -59,12 +59,13 @@ func (w *worker) run(ctx context.Context, interval time.Duration) {
 			}
 			w.takeIn(&schedule)
 		case <-timer.C:
+			begun := time.Now()
 			if w.list != nil {
 				if report, ok := w.listPass(ctx); ok {
-					schedule.Looked(&report, time.Now(), rand.Float64()*2-1)
+					schedule.Looked(&report, begun, time.Now(), rand.Float64()*2-1)
 				}
-			} else if report, ok := w.pass(ctx, schedule.Leaving(), schedule.Departed(time.Now())...); ok {
-				schedule.Looked(&report, time.Now(), rand.Float64()*2-1)
+			} else if report, ok := w.pass(ctx, schedule.Leaving(), schedule.Departed(begun)...); ok {
+				schedule.Looked(&report, begun, time.Now(), rand.Float64()*2-1)
 			}
 		}
 		timer.Reset(time.Until(schedule.Next()))

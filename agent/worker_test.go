@@ -75,7 +75,7 @@ func TestAWorkerTakesInWhoLeft(t *testing.T) {
 		t.Fatal("no pass")
 	}
 	schedule := &status.Schedule{Interval: time.Hour, Grace: time.Minute}
-	schedule.Looked(&s.told[0], time.Now(), 0)
+	schedule.Looked(&s.told[0], time.Now(), time.Now(), 0)
 	for _, step := range []struct {
 		what    string
 		changes gossip.Changes

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/unstale/unstale/test/apiserver"
@@ -92,12 +93,14 @@ func TestNodeFeatures(t *testing.T) {
 	}
 }
 
-// NodeResourceTopologies are named after their nodes, and belong to no namespace.
+// NodeResourceTopologies are named after their nodes, and are in no namespace; nfd-topology-updater makes them belong to its own.
 func TestNodeResourceTopologies(t *testing.T) {
 	apiserver.Shared(t).Install(t, apiserver.NodeResourceTopologyCRD)
+	namespace := apiserver.Shared(t).Get(t, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", "default")
+	owner := []any{map[string]any{"apiVersion": "v1", "kind": "Namespace", "name": namespace.GetName(), "uid": string(namespace.GetUID())}}
 	s := newNFDScene(t, objectTarget(Target{Resource: apiserver.NodeResourceTopologies}, NodeNameIn{Name: true}), 3, 5, 0, func(node string, _ map[string]any) map[string]any {
 		return map[string]any{
-			"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": map[string]any{"name": node},
+			"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": map[string]any{"name": node, "ownerReferences": owner},
 			"topologyPolicies": []any{"SingleNUMANodeContainerLevel"},
 			"zones":            []any{map[string]any{"name": "node-0", "type": "Node", "resources": []any{map[string]any{"name": "cpu", "capacity": "8", "allocatable": int64(8), "available": "4"}}}},
 		}

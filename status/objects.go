@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Objects make a Target one of a resource with an object for each node, instead of one with a key for each.
@@ -57,7 +58,8 @@ type object struct {
 	node         string   // "" where it names none
 	keep         bool     // it carries KeepAnnotation
 	stays        Decision // why it stays whatever becomes of its node; zero: nothing says so
-	owners       []owner  // Nodes and DaemonSets are none
+	cut          bool     // the name may be the first part of one only, because a label holds no more
+	owners       []owner  // what ends with the node, or long after it, is none
 	old          bool     // it was read by an earlier pass, and not by this one
 }
 
@@ -112,8 +114,9 @@ func (t *Objects) object(head *objectHead, whole json.RawMessage) (object, error
 		NamespacedName: types.NamespacedName{Namespace: head.Namespace, Name: head.Name}, uid: head.UID, version: head.ResourceVersion,
 		keep: head.Annotations[KeepAnnotation] == "true", node: t.NodeName.of(head, whole), stays: t.stays(head),
 	}
+	o.cut = t.label() != "" && len(o.node) == validation.LabelValueMaxLength
 	for _, r := range head.OwnerReferences {
-		if !isNode(&r) && !isDaemonSet(&r) {
+		if !(isNode(&r) && r.Name == o.node) && !outlives(&r) {
 			o.owners = append(o.owners, owner{r.APIVersion, r.Kind, r.Name, string(r.UID)})
 		}
 	}
@@ -151,9 +154,10 @@ func (in *NodeNameIn) of(head *objectHead, whole json.RawMessage) string {
 	return name
 }
 
-// isDaemonSet is true of owners that say nothing of one node: an object of each node belongs to them, and they outlive the nodes.
-func isDaemonSet(r *metav1.OwnerReference) bool {
-	return r.Kind == "DaemonSet" && strings.HasPrefix(r.APIVersion, "apps/")
+// outlives is true of owners that say nothing of one node: an object of each node belongs to them, and they outlive the nodes. node-feature-discovery
+// makes the topology updater's objects the namespace's.
+func outlives(r *metav1.OwnerReference) bool {
+	return r.Kind == "DaemonSet" && strings.HasPrefix(r.APIVersion, "apps/") || r.Kind == "Namespace" && r.APIVersion == "v1"
 }
 
 func isNode(r *metav1.OwnerReference) bool { return r.APIVersion == "v1" && r.Kind == "Node" }

@@ -25,6 +25,8 @@ const (
 	DeletesPerSecond = 20
 	// deletesAtOnce is for how many seconds the proof that their Nodes are gone stays young while objects are deleted one after the other.
 	deletesAtOnce = 2
+	// maxDeleteFailures is how many deletions in a row may fail before the others are not tried in this pass.
+	maxDeleteFailures = 5
 )
 
 // objects lists the target's objects, decides on each, and where the pass may write deletes those that may go, batch by batch.
@@ -40,8 +42,13 @@ func (p *pass) objects(ctx context.Context) {
 	list = slices.Clone(list) // the memory is not to change with it
 	slices.SortFunc(list, func(a, b object) int { return strings.Compare(a.String(), b.String()) })
 	s := objectSweep{pass: p, objects: list, index: make(map[string]int, len(list)), owners: newOwners(p.client)}
+	refused := p.refused
+	p.refused = map[string]bool{}
 	s.look()
 	for i := range list {
+		if refused[list[i].uid] {
+			p.refused[list[i].uid] = true
+		}
 		o := &list[i]
 		p.alive = p.alive || o.node != "" && p.speaksFor(o.node)
 		p.report.Resources = append(p.report.Resources, ResourceReport{Namespace: o.Namespace, Name: o.Name, Entries: 1, Findings: []Finding{{Key: o.node}}})
@@ -59,6 +66,8 @@ type objectSweep struct {
 	index   map[string]int // of objects, by their namespace and name
 	settled map[int]bool   // those that this pass is done with
 	owners  *owners
+	// failures is how many deletions in a row have failed.
+	failures int
 }
 
 // look remembers the candidates of all objects.
@@ -84,17 +93,22 @@ func (s *objectSweep) look() {
 	s.candidates[types.NamespacedName{}] = after
 }
 
-// subjects are the objects that this pass is not done with.
+// subjects are the objects that this pass is not done with. Those that could not be deleted come last, so that they keep no others from it.
 func (s *objectSweep) subjects() []subject {
 	candidates := s.candidates[types.NamespacedName{}]
-	var subjects []subject
+	var subjects, refused []subject
 	for i := range s.objects {
 		if o := &s.objects[i]; !s.settled[i] {
 			id := o.String()
-			subjects = append(subjects, subject{id: id, node: o.node, size: 1, kept: o.keep, candidate: candidates.Of(id), stays: o.stays, where: id})
+			one := subject{id: id, node: o.node, size: 1, kept: o.keep, candidate: candidates.Of(id), stays: o.stays, cut: o.cut, where: id}
+			if s.refused[o.uid] {
+				refused = append(refused, one)
+			} else {
+				subjects = append(subjects, one)
+			}
 		}
 	}
-	return subjects
+	return append(subjects, refused...)
 }
 
 // sweep decides and deletes until nothing is left to delete.
@@ -171,7 +185,14 @@ func (s *objectSweep) owned(ctx context.Context, o *object) (Decision, bool) {
 			return Decision{Keep, OwnerExists, "the object belongs to " + owner.String() + ", which exists"}, true
 		case Gone:
 		default:
-			return Decision{Keep, Unconfirmed, "cannot prove that " + owner.String() + ", which the object belongs to, is gone: " + answer.why}, true
+			why := "cannot prove that " + owner.String() + ", which the object belongs to, is gone: " + answer.err.Error()
+			var failure *RequestError
+			if errors.As(answer.err, &failure) && failure.Code != http.StatusNotFound {
+				s.failed(ctx, answer.err)
+			} else {
+				s.report.worsen(OK, why) // a kind that is not served: no other time is better
+			}
+			return Decision{Keep, Unconfirmed, why}, true
 		}
 	}
 	return Decision{}, false
@@ -204,17 +225,34 @@ func (s *objectSweep) delete(ctx context.Context, going []int, proved time.Time)
 			return removed, nil
 		}
 		gone, err := s.deleteOne(ctx, i, left)
+		var failure *RequestError
+		switch {
+		case err == nil:
+			s.failures = 0
+		case ctx.Err() != nil || !errors.As(err, &failure) || !failure.ofOneObject():
+			return removed, err
+		default:
+			s.refused[s.objects[i].uid] = true
+			if s.failures++; s.failures == 1 { // the findings tell of each
+				s.failed(ctx, err)
+			}
+			if s.failures == maxDeleteFailures {
+				return removed, fmt.Errorf("%d deletions in a row failed; the others were not tried", s.failures)
+			}
+		}
 		if gone {
 			removed++
-		}
-		if err != nil {
-			return removed, err
 		}
 	}
 	return removed, nil
 }
 
-// deleteOne deletes an object, if it is still the one that was listed, within the time that is left. An error ends the pass.
+// ofOneObject tells whether others may be written although this one could not be: by right, by admission, or because no answer came.
+func (e *RequestError) ofOneObject() bool {
+	return e.Code == http.StatusForbidden || e.Code == http.StatusUnprocessableEntity || e.Code == http.StatusOK || e.Code == 0 || e.Code >= 500
+}
+
+// deleteOne deletes an object, if it is still the one that was listed, within the time that is left.
 func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) (gone bool, err error) {
 	o := &s.objects[i]
 	uid := types.UID(o.uid)
@@ -240,6 +278,7 @@ func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) 
 	case err == nil:
 		log.Info("deleted")
 		s.memory.forget(o.uid)
+		delete(s.refused, o.uid)
 		s.report.Resources[i].Findings[0].Removed = true
 		s.report.Resources[i].Removed = 1
 		return true, nil
@@ -255,7 +294,7 @@ func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) 
 		return false, nil
 	}
 	s.finding(i, Decision{Keep, Unconfirmed, "not deleted: " + failure.Error()})
-	if failure.Code == 0 || failure.Code >= 500 {
+	if failure.Code == 0 || failure.Code == http.StatusOK || failure.Code >= 500 {
 		log.Warn("perhaps deleted: the request was not answered", zap.Error(err))
 		return false, &unansweredError{fmt.Errorf("%s is perhaps deleted; the next sweep shows: %w", o, err)}
 	}

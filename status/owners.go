@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,7 @@ import (
 // An ownerAnswer is whether what an object belongs to exists.
 type ownerAnswer struct {
 	existence Existence
-	why       string // for Unproved
+	err       error // for Unproved
 }
 
 // owners answer whether what objects belong to exists. They are for one pass: what exists may be gone later.
@@ -37,6 +38,7 @@ type ownerResource struct {
 	resource   schema.GroupVersionResource
 	namespaced bool
 	err        error // why it cannot be asked for any
+	failures   int   // how many could not be asked for, one after the other
 }
 
 func newOwners(client *Client) *owners {
@@ -63,23 +65,32 @@ func (o *owners) ask(ctx context.Context, of owner, namespace string) ownerAnswe
 		o.kinds[kind] = r
 	}
 	if r.err != nil {
-		return ownerAnswer{Unproved, r.err.Error()}
+		return ownerAnswer{Unproved, r.err}
 	}
 	if !r.namespaced {
 		namespace = ""
 	}
-	body, err := o.client.bytes(ctx, request{verb: "get", resource: r.resource, namespace: namespace, name: of.name, accept: acceptMetadata})
+	body, err := o.client.bytes(ctx, request{
+		verb: "get", resource: r.resource, namespace: namespace, name: of.name, accept: acceptMetadata,
+		attempts: askAttempts, timeout: askTimeout, patience: askPatience,
+	})
 	var failure *RequestError
 	switch {
 	case errors.As(err, &failure) && failure.Code == http.StatusForbidden:
 		r.err = fmt.Errorf("not allowed to get %s; without that its objects stay: %w", failure.request.rbacResource(), err)
 		o.kinds[kind] = r // nor any other of the kind, in this pass
-		return ownerAnswer{Unproved, r.err.Error()}
+		return ownerAnswer{Unproved, r.err}
 	case errors.As(err, &failure) && failure.Code == http.StatusNotFound && namesObject(failure):
 		return ownerAnswer{existence: Gone}
 	case err != nil:
-		return ownerAnswer{Unproved, err.Error()}
+		if r.failures++; r.failures == maxReadFailures {
+			r.err = fmt.Errorf("not asked for, because asking for %d others failed, for the last one because %w", r.failures, err)
+		}
+		o.kinds[kind] = r
+		return ownerAnswer{Unproved, err}
 	}
+	r.failures = 0
+	o.kinds[kind] = r
 	var head struct {
 		Metadata struct {
 			UID string `json:"uid"`
@@ -87,18 +98,11 @@ func (o *owners) ask(ctx context.Context, of owner, namespace string) ownerAnswe
 	}
 	switch err := json.Unmarshal(body, &head); {
 	case err != nil || head.Metadata.UID == "":
-		return ownerAnswer{Unproved, fmt.Sprintf("%s: the answer has no metadata.uid", failureOf(err))}
+		return ownerAnswer{Unproved, cmp.Or(err, errors.New("the answer has no metadata.uid"))}
 	case head.Metadata.UID != of.uid:
 		return ownerAnswer{existence: Gone}
 	}
 	return ownerAnswer{existence: Exists}
-}
-
-func failureOf(err error) string {
-	if err == nil {
-		return "read the owner"
-	}
-	return "read the owner: " + err.Error()
 }
 
 // resourceOf is how the API server serves objects of the owner's kind.

@@ -28,6 +28,7 @@ type Schedule struct {
 	left     map[string]time.Time // nodes with a key whose agents have left since the last look
 	again    map[string]time.Time // nodes to look at once more, and when; with Aimed
 	failures int                  // passes in a row
+	doubts   int                  // passes in a row in which something could not be proved
 }
 
 // Next is when to look.
@@ -117,14 +118,14 @@ func (s *Schedule) Leaving() int {
 	return len(s.left)
 }
 
-// Looked tells what a pass found. spread, from -1 to 1, is how the next regular look is shifted, by a tenth of the interval at most, so
-// that not all owners look at the same time.
-func (s *Schedule) Looked(report *TargetReport, now time.Time, spread float64) {
+// Looked tells what a pass found that began when Departed was asked. spread, from -1 to 1, is how the next regular look is shifted, by a tenth of the
+// interval at most, so that not all owners look at the same time.
+func (s *Schedule) Looked(report *TargetReport, begun, now time.Time, spread float64) {
 	if s.Aimed {
-		s.lookedAt(report, now)
+		s.lookedAt(report, begun)
 	} else {
 		maps.DeleteFunc(s.left, func(_ string, at time.Time) bool {
-			return now.Sub(at) >= s.Grace // the pass took it into account; a younger one it saw only begin to wait, which the report says too
+			return begun.Sub(at) >= s.Grace // the pass took it into account; a younger one it saw only begin to wait, which the report says too
 		})
 	}
 	s.regular = now.Add(s.Interval + time.Duration(spread*float64(s.Interval)/10))
@@ -138,16 +139,19 @@ func (s *Schedule) Looked(report *TargetReport, now time.Time, spread float64) {
 	}
 	s.failures = 0
 	var since []time.Time
-	for _, r := range report.Resources {
-		for _, f := range r.Findings {
-			_, left := s.left[f.Key] // that one is waited for already, unless it returns
-			if f.Verdict == Wait && !f.Since.IsZero() && !left {
-				since = append(since, f.Since)
-			}
-			if again := now.Add(s.Grace); f.Reason == Unconfirmed && again.Before(s.regular) {
-				s.regular = again
-			}
+	doubtful := false
+	for f := range report.All() {
+		_, left := s.left[f.Key] // that one is waited for already, unless it returns
+		if f.Verdict == Wait && !f.Since.IsZero() && !left {
+			since = append(since, f.Since)
 		}
+		doubtful = doubtful || f.Reason == Unconfirmed
+	}
+	if !doubtful {
+		s.doubts = 0
+	} else if again := now.Add(s.Grace << min(s.doubts, 16)); again.Before(s.regular) {
+		s.regular = again // what can never be proved must not make it look so often for ever
+		s.doubts++
 	}
 	if s.waiting = s.gathered(since); !s.waiting.IsZero() && !s.waiting.After(now) {
 		// What has waited long enough and waits still, for room in a batch say, must not make it look without end.
@@ -156,13 +160,13 @@ func (s *Schedule) Looked(report *TargetReport, now time.Time, spread float64) {
 }
 
 // lookedAt notes which departed nodes a pass has looked at, with Aimed.
-func (s *Schedule) lookedAt(report *TargetReport, now time.Time) {
-	if report.State == Unavailable {
+func (s *Schedule) lookedAt(report *TargetReport, begun time.Time) {
+	if report.State == Unavailable && len(report.Resources) == 0 {
 		return // they are looked at when it can be read again
 	}
-	maps.DeleteFunc(s.again, func(_ string, at time.Time) bool { return !at.After(now) })
+	maps.DeleteFunc(s.again, func(_ string, at time.Time) bool { return !at.After(begun) })
 	for node, at := range s.left {
-		if now.Sub(at) < s.soon() {
+		if begun.Sub(at) < s.soon() {
 			continue
 		}
 		delete(s.left, node)

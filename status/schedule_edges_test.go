@@ -26,20 +26,20 @@ func TestScheduleAtItsEdges(t *testing.T) {
 		want            int
 	}{
 		{"a short grace gathers for no longer than itself", 300, 4, func(s *Schedule) {
-			s.Looked(found(), at(0), 0)
+			s.Looked(found(), at(0), at(0), 0)
 			s.Left("a", at(10))
 			s.Left("b", at(17))
 		}, 18},
-		{"candidates of a short grace", 300, 4, func(s *Schedule) { s.Looked(found(waits("a", 0), waits("b", 5)), at(6), 0) }, 8},
-		{"what has waited out a short grace is looked at a grace later", 300, 4, func(s *Schedule) { s.Looked(found(waits("a", 0)), at(50), 0) }, 54},
-		{"what has waited out its grace at this very moment, too", 300, 60, func(s *Schedule) { s.Looked(found(waits("a", 0)), at(60), 0) }, 70},
+		{"candidates of a short grace", 300, 4, func(s *Schedule) { s.Looked(found(waits("a", 0), waits("b", 5)), at(6), at(6), 0) }, 8},
+		{"what has waited out a short grace is looked at a grace later", 300, 4, func(s *Schedule) { s.Looked(found(waits("a", 0)), at(50), at(50), 0) }, 54},
+		{"what has waited out its grace at this very moment, too", 300, 60, func(s *Schedule) { s.Looked(found(waits("a", 0)), at(60), at(60), 0) }, 70},
 		{"a pass that fails when candidates have waited", 300, 60, func(s *Schedule) {
-			s.Looked(found(waits("a", 0)), at(0), 0)
-			s.Looked(failed, at(60), 0)
+			s.Looked(found(waits("a", 0)), at(0), at(0), 0)
+			s.Looked(failed, at(60), at(60), 0)
 		}, 65},
 		{"an outage of a day", 300, 60, func(s *Schedule) {
 			for i := range 300 {
-				s.Looked(failed, at(300*i), 0)
+				s.Looked(failed, at(300*i), at(300*i), 0)
 				if next := s.Next(); next.Before(at(300*i + 5)) {
 					t.Errorf("after %d failures the next look is at %v", i+1, next)
 				}
@@ -47,33 +47,33 @@ func TestScheduleAtItsEdges(t *testing.T) {
 		}, 300 * 300},
 		{"a retry is no later than the regular look", 300, 60, func(s *Schedule) {
 			for range 10 {
-				s.Looked(failed, at(0), -1)
+				s.Looked(failed, at(0), at(0), -1)
 			}
 		}, 270},
 		{"a retry is no later than an interval", 300, 60, func(s *Schedule) {
 			for range 10 {
-				s.Looked(failed, at(0), 1)
+				s.Looked(failed, at(0), at(0), 1)
 			}
 		}, 300},
-		{"unconfirmed, with a grace longer than the interval", 30, 60, func(s *Schedule) { s.Looked(found(kept(Unconfirmed)), at(0), 0) }, 30},
+		{"unconfirmed, with a grace longer than the interval", 30, 60, func(s *Schedule) { s.Looked(found(kept(Unconfirmed)), at(0), at(0), 0) }, 30},
 		{"kept although it has long been a candidate", 300, 60, func(s *Schedule) {
-			s.Looked(found(kept(Held), kept(KeptByAnnotation), kept(MemberWithoutNode), kept(UnknownName)), at(200), 0)
+			s.Looked(found(kept(Held), kept(KeptByAnnotation), kept(MemberWithoutNode), kept(UnknownName)), at(200), at(200), 0)
 		}, 500},
-		{"waiting since nobody knows when", 300, 60, func(s *Schedule) { s.Looked(found(Finding{Key: "a", Verdict: Wait, Reason: Waiting}), at(0), 0) }, 300},
+		{"waiting since nobody knows when", 300, 60, func(s *Schedule) { s.Looked(found(Finding{Key: "a", Verdict: Wait, Reason: Waiting}), at(0), at(0), 0) }, 300},
 		{"one that left, came back and left again", 300, 60, func(s *Schedule) {
-			s.Looked(found(), at(0), 0)
+			s.Looked(found(), at(0), at(0), 0)
 			s.Left("a", at(10))
 			s.Left("a", at(40)) // its return was not heard of
 		}, 100},
 		{"one that left is waited for once", 300, 60, func(s *Schedule) {
-			s.Looked(found(), at(0), 0)
+			s.Looked(found(), at(0), at(0), 0)
 			s.Left("a", at(100))
-			s.Looked(found(waits("a", 100)), at(120), 0)
+			s.Looked(found(waits("a", 100)), at(120), at(120), 0)
 			s.Returned("a")
 		}, 420},
 		{"what waited before is forgotten when it no longer does", 300, 60, func(s *Schedule) {
-			s.Looked(found(waits("a", 0)), at(0), 0)
-			s.Looked(found(), at(30), 0)
+			s.Looked(found(waits("a", 0)), at(0), at(0), 0)
+			s.Looked(found(), at(30), at(30), 0)
 		}, 330},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -104,9 +104,9 @@ func TestScheduleCountsWhoIsLeaving(t *testing.T) {
 	s.Returned("stranger")
 	expect("one came back", 1)
 	s.Left("c", noon.Add(30*time.Second))
-	s.Looked(&TargetReport{State: OK}, noon.Add(time.Minute), 0)
+	s.Looked(&TargetReport{State: OK}, noon.Add(time.Minute), noon.Add(time.Minute), 0)
 	expect("the look a grace after one left, before the other's", 1)
-	s.Looked(&TargetReport{State: OK}, noon.Add(90*time.Second), 0)
+	s.Looked(&TargetReport{State: OK}, noon.Add(90*time.Second), noon.Add(90*time.Second), 0)
 	expect("the other's look", 0)
 }
 

@@ -106,6 +106,40 @@ func TestSchedule(t *testing.T) {
 			30 looked => 330
 			370 left a => 330 a
 			371 looked => 380 a`,
+		"aimed: what a long pass did not begin with is looked at after it": `
+			0 aimed
+			0 looked => 300
+			20 left a => 30 a
+			30 looked => 330
+			350 looked begun=330 => 380
+			385 left b => 380 a,b
+			560 looked begun=350 => 380 a,b
+			561 looked => 745`,
+		"aimed: one that left in a long pass is looked at after it": `
+			0 aimed
+			0 looked => 300
+			310 left a => 300 a
+			400 looked begun=300 => 320 a
+			401 looked => 670`,
+		"aimed: what was looked at counts also where something else failed": `
+			0 aimed
+			0 looked => 300
+			20 left a => 30 a
+			30 looked partly => 35
+			36 looked => 336`,
+		"one that left in a long pass, before whose end its grace was over": `
+			0 looked => 300
+			300 left a => 300
+			400 looked begun=299 => 360
+			401 looked => 701`,
+		"what can never be proved": `
+			0 looked unconfirmed => 60
+			60 looked unconfirmed => 180
+			180 looked unconfirmed => 420
+			420 looked unconfirmed => 720
+			720 looked unconfirmed => 1020
+			1020 looked => 1320
+			1320 looked unconfirmed => 1380`,
 		"aimed: a departure waits while nothing can be read": `
 			0 aimed
 			0 looked => 300
@@ -130,7 +164,7 @@ func TestSchedule(t *testing.T) {
 				case "returned":
 					s.Returned(fields[2])
 				case "looked":
-					spread := 0.0
+					spread, begun := 0.0, now
 					report := &TargetReport{State: OK, Resources: []ResourceReport{{}}}
 					for _, f := range fields[2:] {
 						what, value, _ := strings.Cut(f, "=")
@@ -138,7 +172,11 @@ func TestSchedule(t *testing.T) {
 						case "spread":
 							fmt.Sscan(value, &spread)
 						case "failed":
+							report.State, report.Resources = Unavailable, nil
+						case "partly":
 							report.State = Unavailable
+						case "begun":
+							begun = seconds(t, value)
 						case "unconfirmed":
 							report.Resources[0].Findings = append(report.Resources[0].Findings, Finding{Key: "x", Verdict: Keep, Reason: Unconfirmed})
 						case "wait":
@@ -150,7 +188,7 @@ func TestSchedule(t *testing.T) {
 							}
 						}
 					}
-					s.Looked(report, now, spread)
+					s.Looked(report, begun, now, spread)
 				}
 				want, departed, _ := strings.Cut(want, " ")
 				if got := strings.Join(s.Departed(now), ","); s.Aimed && got != departed {

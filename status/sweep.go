@@ -65,8 +65,9 @@ type Sweeper struct {
 
 	candidates map[types.NamespacedName]Candidates
 	deletes    *rate.Limiter
-	pods       *podEvidence // of a target that lives with pods
-	memory     memory       // of a target's objects
+	pods       *podEvidence    // of a target that lives with pods
+	refused    map[string]bool // the UIDs of objects that could not be deleted when it was tried last
+	memory     memory          // of a target's objects
 	// objectNodes are the nodes that the last pass saw objects of.
 	objectNodes map[string]bool
 }
@@ -413,6 +414,7 @@ type subject struct {
 	kept      bool   // what it is in, or itself, carries the keep annotation
 	candidate Candidate
 	stays     Decision // what keeps it whatever becomes of its node; zero: nothing
+	cut       bool     // node may be the first part of the name only
 	where     string   // what it is in, for messages
 }
 
@@ -544,7 +546,7 @@ func (p *pass) room(open, most int) int {
 
 func (p *pass) evidence(s subject) Evidence {
 	e := Evidence{
-		Key: s.node, Known: p.nodes.Known(s.node), Candidate: s.candidate, Kept: s.kept, Stays: s.stays,
+		Key: s.node, Known: p.nodes.Known(s.node), Candidate: s.candidate, Kept: s.kept, Stays: s.stays, Cut: s.cut,
 		UnknownKeys: p.target.UnknownKeys, LivesWith: p.target.LivesWith, NoPods: p.noPods, Grace: p.target.Grace, Now: p.Now(),
 	}
 	if p.kind == planOnly { // as though a grace had passed and nothing had changed

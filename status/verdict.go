@@ -100,6 +100,7 @@ type Evidence struct {
 	Kept      bool     // the resource carries unstale.dev/keep
 	Full      bool     // the batch has no room left
 	Stays     Decision // what keeps an object whatever becomes of its node; zero: nothing
+	Cut       bool     // the name may be the first part of a node's name only
 
 	UnknownKeys UnknownKeys
 	LivesWith   *PodSelector // nil: its Node; what is said of a Node is said of such a pod on the node otherwise
@@ -143,6 +144,8 @@ func decideAsked(e Evidence) Decision {
 		return Decision{Keep, MemberWithoutNode, "the Node is gone, but its agent still answers: is the Node's kubelet running without its Node?"}
 	case e.Held:
 		return held
+	case e.Cut && !e.Known.Seen:
+		return Decision{Keep, UnknownName, "never seen as a Node, and as long as a label can be: perhaps it is the first part of a longer name only"}
 	case e.UnknownKeys != RemoveUnknown && !e.Known.Seen:
 		return Decision{Keep, UnknownName, "never seen as a Node; if every key here is a node name, set unknownKeys: Remove"}
 	case e.Full:
@@ -207,6 +210,9 @@ func (e *Evidence) ofPods(d Decision) Decision {
 		}
 		return Decision{d.Verdict, Held, "no key of this target belongs to a node with a pod of " + e.LivesWith.Labels + ": the keys are probably not node names"}
 	case UnknownName:
+		if e.Cut {
+			return d
+		}
 		return Decision{d.Verdict, UnknownName, "never seen as a Node, nor with a pod of " + e.LivesWith.Labels + "; if every key here is a node name, set unknownKeys: Remove"}
 	}
 	return d

@@ -65,6 +65,8 @@ func TestDecide(t *testing.T) {
 		{"a full batch does not hide that the Node exists", func(e *Evidence) { e.Full, e.Node.Existence = true, Exists }, Keep, NodeExists},
 		{"no pod anywhere", func(e *Evidence) { e.LivesWith, e.NoPods = &PodSelector{}, true }, Keep, SelectorMatchesNothing},
 		{"no pod anywhere, so not asked for", func(e *Evidence) { e.LivesWith, e.NoPods, e.Node, e.Full = &PodSelector{}, true, NodeAnswer{}, true }, Keep, SelectorMatchesNothing},
+		{"cut, and never seen", func(e *Evidence) { e.Cut = true }, Keep, UnknownName},
+		{"cut, and seen", func(e *Evidence) { e.Cut, e.Known.Seen = true, true }, Remove, NodeGone},
 		{"no name", func(e *Evidence) { e.Key = "" }, Keep, NoNodeName},
 		{"upper case", func(e *Evidence) { e.Key = "Node-1" }, Keep, UnknownName},
 		{"a path", func(e *Evidence) { e.Key = "../pods" }, Keep, UnknownName},
@@ -99,7 +101,7 @@ func slowRemove(e Evidence) bool {
 	nothingSpeaksForIt := !(e.Known.Member && !e.Known.NodeGone) && !(e.Known.Listed && e.Known.Left.IsZero() && !e.Known.NodeGone)
 	waited := e.Candidate.Looks >= 2 && !e.Candidate.Changed && !e.Now.Before(e.Candidate.Since.Add(e.Grace))
 	proved := e.Node.Existence == Gone && !e.Node.Pinged && !e.Now.After(e.Node.At.Add(5*time.Second))
-	isANodeName := !e.Held && !e.NoPods && (e.UnknownKeys == RemoveUnknown || e.Known.Seen)
+	isANodeName := !e.Held && !e.NoPods && (e.UnknownKeys == RemoveUnknown && !e.Cut || e.Known.Seen)
 	mayGo := !e.Kept && e.Stays == (Decision{}) // whether it lives with a Node or with pods makes no difference but in the reason
 	return nameIsOne && nothingSpeaksForIt && waited && proved && isANodeName && mayGo && !e.Full
 }
@@ -118,7 +120,7 @@ func randomEvidence(r *rand.Rand) Evidence {
 		Known:     Knowledge{Member: rarely(), NodeGone: coin(), Listed: rarely(), Left: []time.Time{{}, noon}[r.IntN(2)], Seen: coin()},
 		Candidate: Candidate{Since: noon.Add(-time.Duration(r.IntN(121)) * time.Second), Looks: r.IntN(4), Changed: rarely()},
 		Node:      NodeAnswer{Existence: Existence(r.IntN(4)), Pinged: rarely(), At: noon.Add(-time.Duration(r.IntN(12)) * time.Second)},
-		Held:      rarely(), Kept: rarely(), Full: rarely(),
+		Held:      rarely(), Kept: rarely(), Full: rarely(), Cut: rarely(),
 		UnknownKeys: []UnknownKeys{KeepUnknown, RemoveUnknown}[r.IntN(2)],
 		Grace:       time.Minute, Now: noon,
 	}
