@@ -105,6 +105,11 @@ func TestPodsThatWaitForTheirNode(t *testing.T) {
 	report := p.sweep()
 	p.state(report, StateHeld, "matches no pod that is on a node and stays")
 	p.equal("verdicts", p.verdicts(report), "KEEP0=Keep/PodExists KEEP1=Keep/PodExists KEEP2=Keep/SelectorMatchesNothing")
+	for _, r := range p.proxy.Matching("LIST pods") {
+		if strings.Contains(r.Query.Get("fieldSelector"), "spec.nodeName=") {
+			t.Errorf("what is held was asked for: %v", r.Query)
+		}
+	}
 	p.pod("ending", p.existing[0], "Running")
 	p.end("ending")
 	p.state(p.sweep(), StateHeld)
