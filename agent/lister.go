@@ -131,16 +131,17 @@ func namesOf(names []types.NamespacedName) []string {
 	return all
 }
 
-func parseNames(texts []string) ([]types.NamespacedName, error) {
-	names := make([]types.NamespacedName, len(texts))
-	for i, text := range texts {
+// parseNames reads names, as namesOf writes them; the error tells of those that are none.
+func parseNames(texts []string) (names []types.NamespacedName, odd error) {
+	for _, text := range texts {
 		namespace, name, ok := strings.Cut(text, "/")
 		if !ok || namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-			return nil, fmt.Errorf("%q is no NAMESPACE/NAME", text)
+			odd = errors.Join(odd, fmt.Errorf("%q is no NAMESPACE/NAME", text))
+			continue
 		}
-		names[i] = types.NamespacedName{Namespace: namespace, Name: name}
+		names = append(names, types.NamespacedName{Namespace: namespace, Name: name})
 	}
-	return names, nil
+	return names, odd
 }
 
 // ordered takes a message that says what to keep clean.
@@ -157,14 +158,8 @@ func (s *sweeps) ordered(m gossip.Message) {
 
 // take remembers what an agent that has listed it says is there.
 func (s *sweeps) take(order sweepOrder) error {
-	resources, err := parseNames(order.Resources)
-	if err != nil {
-		return err
-	}
-	others, err := parseNames(order.Others)
-	if err != nil {
-		return err
-	}
+	resources, odd := parseNames(order.Resources)
+	others, _ := parseNames(order.Others)
 	s.mu.Lock()
 	interval := cmp.Or(s.interval, time.Minute) // before the agent is configured
 	s.mu.Unlock()
@@ -176,7 +171,7 @@ func (s *sweeps) take(order sweepOrder) error {
 	if news {
 		signal(s.wake)
 	}
-	return nil
+	return odd // the others are taken
 }
 
 // found are resources that lists have found, by target. It is safe for concurrent use.
@@ -205,8 +200,8 @@ func (f *found) take(target string, resources, others []types.NamespacedName, un
 	for _, name := range resources {
 		if _, known := f.byName[target][name]; !known {
 			if len(f.byName[target]) >= maxFound {
-				full, f.full[target] = !f.full[target], true
-				break
+				full, f.full[target] = full || !f.full[target], true
+				continue
 			}
 			news = true
 		}

@@ -89,6 +89,16 @@ func TestFound(t *testing.T) {
 	if n := len(f.byName["all"]); n != maxFound {
 		t.Errorf("%d are remembered", n)
 	}
+	var known []string
+	for i := range maxFound {
+		known = append(known, fmt.Sprint("a/", i))
+	}
+	take("all", 2*time.Minute, append([]string{"a/new"}, known...)...)
+	now = now.Add(time.Minute)
+	have()
+	if n := len(f.byName["all"]); n != maxFound {
+		t.Errorf("%d are remembered after they were found again beside a new one", n)
+	}
 	if take("one-name", time.Minute, "a/x"); warned != 1 {
 		t.Errorf("%d times it was said that there are too many", warned)
 	}
@@ -101,8 +111,8 @@ func TestParseNames(t *testing.T) {
 			t.Errorf("%q gives %v", text, names)
 		}
 	}
-	names, err := parseNames([]string{"/node.example.com", "ns/a"})
-	if got := fmt.Sprint(names, err); got != "[/node.example.com ns/a] <nil>" {
+	names, err := parseNames([]string{"/node.example.com", "/system:node", "ns/a"})
+	if got := fmt.Sprint(names, err); got != `[/node.example.com ns/a] "/system:node" is no NAMESPACE/NAME` {
 		t.Error(got)
 	}
 }

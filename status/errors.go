@@ -38,6 +38,9 @@ func (c *Client) stateOf(ctx context.Context, t *Target, err error) (State, stri
 		return Forbidden, fmt.Sprintf("%s was refused although nothing had changed, so by the resource's own schema, a policy or a webhook: %s",
 			failure.request, failure.Status.Message)
 	}
+	if failure.request.verb == "delete" && failure.refusesObject() {
+		return Forbidden, fmt.Sprintf("%s was refused by the API server's admission: %s", failure.request, failure.Status.Message)
+	}
 	return Unavailable, failure.Error()
 }
 

@@ -184,6 +184,9 @@ func readPage[T any](body io.Reader, full bool, item func(*json.Decoder) (T, err
 	return page, nil
 }
 
+// errSkipped is what an item function returns for an object that does not count.
+var errSkipped = errors.New("skipped")
+
 func readItems[T any](d *json.Decoder, item func(*json.Decoder) (T, error)) ([]T, error) {
 	start, err := d.Token()
 	if err != nil || start == nil { // null is an empty list
@@ -195,6 +198,9 @@ func readItems[T any](d *json.Decoder, item func(*json.Decoder) (T, error)) ([]T
 	var items []T
 	for d.More() {
 		v, err := item(d)
+		if errors.Is(err, errSkipped) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

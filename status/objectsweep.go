@@ -41,13 +41,14 @@ func (p *pass) objects(ctx context.Context) {
 	}
 	list = slices.Clone(list) // the memory is not to change with it
 	slices.SortFunc(list, func(a, b object) int { return strings.Compare(a.String(), b.String()) })
-	s := objectSweep{pass: p, objects: list, index: make(map[string]int, len(list)), owners: newOwners(p.client)}
+	s := objectSweep{pass: p, objects: list, index: make(map[string]int, len(list))}
+	p.owners.begin(p.Now(), p.kind != enforce)
 	refused := p.refused
-	p.refused = map[string]bool{}
+	p.refused = map[string]failedDeletion{}
 	s.look()
 	for i := range list {
-		if refused[list[i].uid] {
-			p.refused[list[i].uid] = true
+		if was, is := refused[list[i].uid]; is {
+			p.refused[list[i].uid] = was
 		}
 		o := &list[i]
 		p.alive = p.alive || o.node != "" && p.speaksFor(o.node)
@@ -65,7 +66,6 @@ type objectSweep struct {
 	objects []object
 	index   map[string]int // of objects, by their namespace and name
 	settled map[int]bool   // those that this pass is done with
-	owners  *owners
 	// failures is how many deletions in a row have failed.
 	failures int
 }
@@ -93,29 +93,50 @@ func (s *objectSweep) look() {
 	s.candidates[types.NamespacedName{}] = after
 }
 
-// subjects are the objects that this pass is not done with. Those that could not be deleted come last, so that they keep no others from it.
+// subjects are the objects that this pass is not done with. Those that could not be deleted come last, the longest untried of them first, so that they keep no
+// others from it.
 func (s *objectSweep) subjects() []subject {
 	candidates := s.candidates[types.NamespacedName{}]
-	var subjects, refused []subject
+	var subjects []subject
+	var refused []refusedSubject
 	for i := range s.objects {
 		if o := &s.objects[i]; !s.settled[i] {
 			id := o.String()
-			one := subject{id: id, node: o.node, size: 1, kept: o.keep, candidate: candidates.Of(id), stays: o.stays, cut: o.cut, where: id}
-			if s.refused[o.uid] {
-				refused = append(refused, one)
+			stays := o.stays
+			if stays.Verdict == "" {
+				stays = s.knownOwner(o)
+			}
+			one := subject{id: id, node: o.node, size: 1, kept: o.keep, candidate: candidates.Of(id), stays: stays, cut: o.cut, where: id}
+			if was, is := s.refused[o.uid]; is {
+				refused = append(refused, refusedSubject{one, was.at})
 			} else {
 				subjects = append(subjects, one)
 			}
 		}
 	}
-	return append(subjects, refused...)
+	slices.SortStableFunc(refused, func(a, b refusedSubject) int { return a.at.Compare(b.at) })
+	for _, r := range refused {
+		subjects = append(subjects, r.subject)
+	}
+	return subjects
+}
+
+// A failedDeletion is when the deletion of an object was tried in vain, and of which version of it.
+type failedDeletion struct {
+	at      time.Time
+	version string
+}
+
+type refusedSubject struct {
+	subject
+	at time.Time
 }
 
 // sweep decides and deletes until nothing is left to delete.
 func (s *objectSweep) sweep(ctx context.Context) {
 	for left, tries := s.target.MaxRemovals, 0; ; {
 		done := len(s.settled)
-		batch := s.decide(ctx, s.subjects(), min(left, max(1, int(deletesAtOnce*s.deletes.Limit()))))
+		batch := s.decide(ctx, types.NamespacedName{}, s.subjects(), min(left, max(1, int(deletesAtOnce*s.deletes.Limit()))))
 		for id, d := range batch.decisions {
 			s.finding(s.index[id], d)
 		}
@@ -177,12 +198,26 @@ func (s *objectSweep) withoutOwners(ctx context.Context, ids []string) []int {
 	return orphans
 }
 
+// knownOwner keeps an object that belongs to something of which is known that it exists; zero: nothing is known.
+func (s *objectSweep) knownOwner(o *object) Decision {
+	for _, owner := range o.owners {
+		if answer, known := s.owners.known(owner, o.Namespace); known && answer.existence == Exists {
+			return ownerExists(owner)
+		}
+	}
+	return Decision{}
+}
+
+func ownerExists(o owner) Decision {
+	return Decision{Keep, OwnerExists, "the object belongs to " + o.String() + ", which exists"}
+}
+
 // owned decides on an object by what it belongs to; false: by none of that it stays.
 func (s *objectSweep) owned(ctx context.Context, o *object) (Decision, bool) {
 	for _, owner := range o.owners {
 		switch answer := s.owners.exists(ctx, owner, o.Namespace); answer.existence {
 		case Exists:
-			return Decision{Keep, OwnerExists, "the object belongs to " + owner.String() + ", which exists"}, true
+			return ownerExists(owner), true
 		case Gone:
 		default:
 			why := "cannot prove that " + owner.String() + ", which the object belongs to, is gone: " + answer.err.Error()
@@ -232,7 +267,7 @@ func (s *objectSweep) delete(ctx context.Context, going []int, proved time.Time)
 		case ctx.Err() != nil || !errors.As(err, &failure) || !failure.ofOneObject():
 			return removed, err
 		default:
-			s.refused[s.objects[i].uid] = true
+			s.refused[s.objects[i].uid] = failedDeletion{s.Now(), s.objects[i].version}
 			if s.failures++; s.failures == 1 { // the findings tell of each
 				s.failed(ctx, err)
 			}
@@ -247,9 +282,19 @@ func (s *objectSweep) delete(ctx context.Context, going []int, proved time.Time)
 	return removed, nil
 }
 
-// ofOneObject tells whether others may be written although this one could not be: by right, by admission, or because no answer came.
+// ofOneObject tells whether others may be written although this one could not be: by right, by admission, which may answer with any code, or because no
+// answer came.
 func (e *RequestError) ofOneObject() bool {
-	return e.Code == http.StatusForbidden || e.Code == http.StatusUnprocessableEntity || e.Code == http.StatusOK || e.Code == 0 || e.Code >= 500
+	return e.Code == http.StatusOK || e.Code == 0 || e.Code >= 500 || e.refusesObject()
+}
+
+// refusesObject tells whether the API server has refused to write this object, and may take others.
+func (e *RequestError) refusesObject() bool {
+	switch e.Code {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests:
+		return false
+	}
+	return e.Code/100 == 4 && e.Status != nil
 }
 
 // deleteOne deletes an object, if it is still the one that was listed, within the time that is left.
@@ -288,7 +333,8 @@ func (s *objectSweep) deleteOne(ctx context.Context, i int, left time.Duration) 
 		s.finding(i, Decision{Keep, s.target.gone(), "somebody else deleted it first"})
 		s.memory.forget(o.uid)
 		return false, nil
-	case failure.Code == http.StatusConflict:
+	case failure.Code == http.StatusConflict && s.refused[o.uid].version != o.version: // again for the same version: somebody refuses it in these words
+		s.refused[o.uid] = failedDeletion{s.Now(), o.version}
 		s.finding(i, Decision{Wait, Changed, "it was written between look and delete, so somebody still writes it"})
 		log.Info("not deleted; it was written meanwhile")
 		return false, nil

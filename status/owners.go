@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,15 +18,23 @@ import (
 // An ownerAnswer is whether what an object belongs to exists.
 type ownerAnswer struct {
 	existence Existence
-	err       error // for Unproved
+	err       error     // for Unproved
+	at        time.Time // when the pass began that asked
 }
 
-// owners answer whether what objects belong to exists. They are for one pass: what exists may be gone later.
+// owners answer whether what objects belong to exists. That something exists is believed for a while, as it only keeps what belongs to it; that it is gone
+// for one pass, or for a while too where nothing is done about it.
 type owners struct {
 	client  *Client
 	answers map[ownerIn]ownerAnswer
-	kinds   map[ownerKind]ownerResource
+	kinds   map[ownerKind]ownerResource // in this pass
+
+	now      time.Time // when the pass began
+	onlyTold bool      // the pass does nothing but tell
 }
+
+// ownerFresh is how long an answer is believed.
+const ownerFresh = time.Hour
 
 type ownerIn struct {
 	owner
@@ -42,16 +52,29 @@ type ownerResource struct {
 }
 
 func newOwners(client *Client) *owners {
-	return &owners{client, map[ownerIn]ownerAnswer{}, map[ownerKind]ownerResource{}}
+	return &owners{client: client, answers: map[ownerIn]ownerAnswer{}, kinds: map[ownerKind]ownerResource{}}
+}
+
+// begin begins a pass.
+func (o *owners) begin(now time.Time, onlyTold bool) {
+	o.now, o.onlyTold = now, onlyTold
+	clear(o.kinds)
+	maps.DeleteFunc(o.answers, func(_ ownerIn, a ownerAnswer) bool { return now.Sub(a.at) >= ownerFresh || a.existence == Unproved })
+}
+
+// known is what is believed of an owner without asking.
+func (o *owners) known(of owner, namespace string) (ownerAnswer, bool) {
+	answer, known := o.answers[ownerIn{of, namespace}]
+	return answer, known && (answer.existence == Exists || o.onlyTold || answer.at.Equal(o.now))
 }
 
 // exists tells whether the owner exists of an object in that namespace.
 func (o *owners) exists(ctx context.Context, of owner, namespace string) ownerAnswer {
-	at := ownerIn{of, namespace}
-	answer, known := o.answers[at]
+	answer, known := o.known(of, namespace)
 	if !known {
 		answer = o.ask(ctx, of, namespace)
-		o.answers[at] = answer
+		answer.at = o.now
+		o.answers[ownerIn{of, namespace}] = answer
 	}
 	return answer
 }
@@ -65,7 +88,7 @@ func (o *owners) ask(ctx context.Context, of owner, namespace string) ownerAnswe
 		o.kinds[kind] = r
 	}
 	if r.err != nil {
-		return ownerAnswer{Unproved, r.err}
+		return ownerAnswer{existence: Unproved, err: r.err}
 	}
 	if !r.namespaced {
 		namespace = ""
@@ -79,7 +102,7 @@ func (o *owners) ask(ctx context.Context, of owner, namespace string) ownerAnswe
 	case errors.As(err, &failure) && failure.Code == http.StatusForbidden:
 		r.err = fmt.Errorf("not allowed to get %s; without that its objects stay: %w", failure.request.rbacResource(), err)
 		o.kinds[kind] = r // nor any other of the kind, in this pass
-		return ownerAnswer{Unproved, r.err}
+		return ownerAnswer{existence: Unproved, err: r.err}
 	case errors.As(err, &failure) && failure.Code == http.StatusNotFound && namesObject(failure):
 		return ownerAnswer{existence: Gone}
 	case err != nil:
@@ -87,7 +110,7 @@ func (o *owners) ask(ctx context.Context, of owner, namespace string) ownerAnswe
 			r.err = fmt.Errorf("not asked for, because asking for %d others failed, for the last one because %w", r.failures, err)
 		}
 		o.kinds[kind] = r
-		return ownerAnswer{Unproved, err}
+		return ownerAnswer{existence: Unproved, err: err}
 	}
 	r.failures = 0
 	o.kinds[kind] = r
@@ -98,7 +121,7 @@ func (o *owners) ask(ctx context.Context, of owner, namespace string) ownerAnswe
 	}
 	switch err := json.Unmarshal(body, &head); {
 	case err != nil || head.Metadata.UID == "":
-		return ownerAnswer{Unproved, cmp.Or(err, errors.New("the answer has no metadata.uid"))}
+		return ownerAnswer{existence: Unproved, err: cmp.Or(err, errors.New("the answer has no metadata.uid"))}
 	case head.Metadata.UID != of.uid:
 		return ownerAnswer{existence: Gone}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -123,6 +124,7 @@ func (p *podEvidence) Known(node string) Knowledge {
 // Confirm asks for pods on each of the nodes now, and whether there is any such pod at all: only then does it prove anything that a node has none.
 func (p *podEvidence) Confirm(ctx context.Context, nodes []string, _ time.Duration) map[string]NodeAnswer {
 	answers := askEach(nodes, func(node string) NodeAnswer { return p.ask(ctx, node) })
+	p.waiting(ctx, answers)
 	proof, gone := false, false
 	for _, answer := range answers {
 		proof, gone = proof || answer.Existence == Exists, gone || answer.Existence == Gone
@@ -163,11 +165,47 @@ func (p *podEvidence) ask(ctx context.Context, node string) NodeAnswer {
 	return NodeAnswer{Existence: Gone, At: at}
 }
 
+// waiting asks, where a node seems to have no pod, for pods that are bound to none yet: those that are made for it count as well.
+func (p *podEvidence) waiting(ctx context.Context, answers map[string]NodeAnswer) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(answers)), func(a NodeAnswer) bool { return a.Existence == Gone }) {
+		return
+	}
+	at := p.now()
+	l := p.listing("", objectsPage)
+	l.fields += "," + fields.OneTermEqualSelector("spec.nodeName", "").String()
+	l.brief = true
+	pods, err := listAll(ctx, p.client, l, readPod)
+	made := map[string]bool{}
+	for _, pod := range pods {
+		for _, node := range pod.nodes {
+			made[node] = true
+		}
+	}
+	for node, answer := range answers {
+		switch {
+		case answer.Existence != Gone:
+		case err != nil:
+			answers[node] = NodeAnswer{Existence: Unproved, Why: err.Error()}
+		case made[node]:
+			answers[node] = NodeAnswer{Existence: Exists, At: at}
+		}
+	}
+}
+
+// boundPage is how many pods one page asks for of which one that stays is enough.
+const boundPage = 20
+
 // bound tells whether any such pod is on a node, and is to stay.
 func (p *podEvidence) bound(ctx context.Context) (bool, error) {
-	l := p.listing("", objectsPage)
+	l := p.listing("", boundPage)
 	l.fields += "," + fields.OneTermNotEqualSelector("spec.nodeName", "").String()
-	l.first, l.brief = true, true
-	pods, err := listAll(ctx, p.client, l, readPod)
-	return slices.ContainsFunc(pods, func(pod podPlace) bool { return pod.bound && !pod.ending }), err
+	l.full, l.first, l.brief = false, true, true
+	pods, err := listAll(ctx, p.client, l, func(d *json.Decoder) (bool, error) {
+		pod, err := readPod(d)
+		if err == nil && pod.ending {
+			err = errSkipped
+		}
+		return true, err
+	})
+	return len(pods) > 0, err
 }

@@ -294,10 +294,10 @@ func (e *RecoveryEvidence) prune() NodeDecision {
 		return NodeDecision{Decision: Decision{Refuse, VolumeAttached, "volumes are attached to it: " + strings.Join(e.Volumes, ", ")}}
 	}
 	// One that lies in the future was written by a clock that went wrong since; nothing is deleted until it has passed.
-	if left := e.Policy.PruneInterval - e.ServerNow.Sub(e.LastDeletion); !e.LastDeletion.IsZero() && left > 0 {
+	if again := e.LastDeletion.Add(e.Policy.PruneInterval); !e.LastDeletion.IsZero() && e.ServerNow.Before(again) {
 		return NodeDecision{
 			Decision{Refuse, DeletedRecently, fmt.Sprintf("another Node was deleted at %s, and there are %s between two deletions", e.LastDeletion.UTC().Format(time.RFC3339), e.Policy.PruneInterval)},
-			e.ServerNow.Add(left),
+			again,
 		}
 	}
 	return NodeDecision{Decision: Decision{Prune, UnknownTooLong, fmt.Sprintf("Unknown for %s", e.age().Round(time.Second))}}

@@ -27,7 +27,8 @@ type Schedule struct {
 	waiting  time.Time            // the look that candidates wait for; zero: none do
 	left     map[string]time.Time // nodes with a key whose agents have left since the last look
 	again    map[string]time.Time // nodes to look at once more, and when; with Aimed
-	failures int                  // passes in a row
+	failures int                  // passes in a row that read nothing
+	troubles int                  // passes in a row in which something failed
 	doubts   int                  // passes in a row in which something could not be proved
 }
 
@@ -130,11 +131,17 @@ func (s *Schedule) Looked(report *TargetReport, begun, now time.Time, spread flo
 	}
 	s.regular = now.Add(s.Interval + time.Duration(spread*float64(s.Interval)/10))
 	s.waiting = time.Time{}
-	if report.State == Unavailable {
-		s.failures++
-		if retry := now.Add(min(firstRetry<<min(s.failures-1, 16), s.Interval)); retry.Before(s.regular) {
+	failed := report.State == Unavailable
+	if !failed {
+		s.troubles = 0
+	} else {
+		s.troubles++
+		if retry := now.Add(min(firstRetry<<min(s.troubles-1, 16), s.Interval)); retry.Before(s.regular) {
 			s.regular = retry
 		}
+	}
+	if unread(report) {
+		s.failures++
 		return
 	}
 	s.failures = 0
@@ -154,14 +161,22 @@ func (s *Schedule) Looked(report *TargetReport, begun, now time.Time, spread flo
 		s.doubts++
 	}
 	if s.waiting = s.gathered(since); !s.waiting.IsZero() && !s.waiting.After(now) {
-		// What has waited long enough and waits still, for room in a batch say, must not make it look without end.
+		// What has waited long enough and waits still, for room in a batch say, must not make it look without end; after a failure the next try sees to it.
 		s.waiting = now.Add(min(s.Grace, BatchPause))
+		if failed {
+			s.waiting = time.Time{}
+		}
 	}
+}
+
+// unread tells whether a pass saw nothing.
+func unread(report *TargetReport) bool {
+	return report.State == Unavailable && len(report.Resources) == 0
 }
 
 // lookedAt notes which departed nodes a pass has looked at, with Aimed.
 func (s *Schedule) lookedAt(report *TargetReport, begun time.Time) {
-	if report.State == Unavailable && len(report.Resources) == 0 {
+	if unread(report) {
 		return // they are looked at when it can be read again
 	}
 	maps.DeleteFunc(s.again, func(_ string, at time.Time) bool { return !at.After(begun) })

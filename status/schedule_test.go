@@ -140,6 +140,16 @@ func TestSchedule(t *testing.T) {
 			720 looked unconfirmed => 1020
 			1020 looked => 1320
 			1320 looked unconfirmed => 1380`,
+		"aimed: what cannot be done keeps no other waiting": `
+			0 aimed
+			0 looked partly => 5
+			5 looked partly => 15
+			15 looked partly => 35
+			40 left a => 35 a
+			50 looked partly wait=a@50 => 90
+			90 looked partly wait=a@50 => 110
+			110 looked partly => 270
+			411 looked partly wait=b@300 => 711`,
 		"aimed: a departure waits while nothing can be read": `
 			0 aimed
 			0 looked => 300

@@ -25,6 +25,8 @@ const (
 	// writeFresh and planFresh are how old an answer may be that is not asked for again.
 	writeFresh = 2 * time.Second
 	planFresh  = time.Minute
+	// reportFresh is likewise for what is only reported, sweep after sweep; a list of Nodes, which owners make once an hour, ends it.
+	reportFresh = time.Hour
 	// confirmTime is how long a batch may go on asking for Nodes; the first answers grow old meanwhile.
 	confirmTime = 2 * time.Second
 	// maxReadFailures is how many resources of a target may be read in vain before the others are not tried in this pass.
@@ -65,9 +67,11 @@ type Sweeper struct {
 
 	candidates map[types.NamespacedName]Candidates
 	deletes    *rate.Limiter
-	pods       *podEvidence    // of a target that lives with pods
-	refused    map[string]bool // the UIDs of objects that could not be deleted when it was tried last
-	memory     memory          // of a target's objects
+	pods       *podEvidence                    // of a target that lives with pods
+	refused    map[string]failedDeletion       // by UID, objects that could not be deleted when it was tried last
+	owners     *owners                         // of a target's objects
+	cursor     map[types.NamespacedName]string // by resource, the last subject that was asked for, where time did not suffice for all
+	memory     memory                          // of a target's objects
 	// objectNodes are the nodes that the last pass saw objects of.
 	objectNodes map[string]bool
 }
@@ -77,7 +81,8 @@ func NewSweeper(target Target, client *Client, nodes NodeEvidence, log *zap.Logg
 	s := &Sweeper{
 		target: target, client: client, nodes: nodes, log: log.With(zap.String("target", target.Name)),
 		Now: time.Now, Wait: waitFor, Progress: func(types.NamespacedName, int, int) {},
-		Others:     func() []types.NamespacedName { return nil },
+		Others: func() []types.NamespacedName { return nil },
+		owners: newOwners(client), cursor: map[types.NamespacedName]string{},
 		candidates: map[types.NamespacedName]Candidates{}, deletes: rate.NewLimiter(DeletesPerSecond, 1),
 	}
 	if o := target.Objects; o != nil && o.DeletesPerSecond > 0 {
@@ -305,7 +310,7 @@ func (p *pass) resource(ctx context.Context, r *Resource) (report ResourceReport
 	var removed []Finding // by earlier writes
 	for tries := 0; ; {
 		p.candidates[r.NamespacedName] = p.candidates[r.NamespacedName].Look(r, p.nodes.Known, p.Now())
-		batch := p.decide(ctx, p.subjects(r), p.target.MaxRemovals)
+		batch := p.decide(ctx, r.NamespacedName, p.subjects(r), p.target.MaxRemovals)
 		findings := p.findings(r, batch.decisions)
 		report.Findings = append(append([]Finding{}, removed...), findings...) // never nil
 		if p.kind != enforce || len(batch.going) == 0 {
@@ -426,17 +431,27 @@ type batch struct {
 	waiting   int                 // subjects that only the batch's size keeps; 0 also where going on would be wrong
 }
 
-// decide gives each subject its verdict, and asks for the Nodes of those that need it: as many as may be removed at once. room is for how many that is.
-func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
+// decide gives each subject of a resource its verdict, and asks for the Nodes of those that need it: as many as may be removed at once. room is for how many
+// that is.
+func (p *pass) decide(ctx context.Context, of types.NamespacedName, subjects []subject, room int) batch {
 	b := batch{decisions: map[string]Decision{}}
-	var open []subject
+	var open, strangers []subject
 	for _, s := range subjects {
-		if d, settled := DecideUnasked(p.evidence(s)); settled {
+		e := p.evidence(s)
+		switch d, settled := DecideUnasked(e); {
+		case settled:
 			b.decisions[s.id] = d
-		} else {
+		case p.kind == enforce && e.stranger():
+			strangers = append(strangers, s) // no answer would let them go
+		default:
 			open = append(open, s)
 		}
 	}
+	// Where time did not suffice for all, those come first that were not reached: those before them may be kept for ever.
+	if at := slices.IndexFunc(open, func(s subject) bool { return s.id == p.cursor[of] }); at >= 0 {
+		open = slices.Concat(open[at+1:], open[:at+1])
+	}
+	delete(p.cursor, of)
 
 	if len(open) > 0 && !p.alive && !p.noPods && p.kind != lookOnly {
 		p.alive = p.aliveElsewhere(ctx)
@@ -448,6 +463,9 @@ func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
 	for i := 0; i < len(open); {
 		chunk := open[i:min(len(open), i+min(left, confirmChunk))]
 		late := p.kind == enforce && p.Now().Sub(begun) >= confirmTime
+		if late && i > 0 {
+			p.cursor[of] = open[i-1].id
+		}
 		if len(chunk) == 0 || broken || late || (i > 0 || p.target.listsPods()) && !p.alive || p.noPods {
 			break
 		}
@@ -465,6 +483,12 @@ func (p *pass) decide(ctx context.Context, subjects []subject, room int) batch {
 		}
 	}
 	p.refresh(ctx, answers)
+	for _, s := range strangers {
+		e := p.evidence(s)
+		e.Held = !p.alive
+		b.decisions[s.id] = Decide(e)
+		p.held = p.held || b.decisions[s.id].Reason == Held || b.decisions[s.id].Reason == SelectorMatchesNothing
+	}
 	for _, s := range open {
 		e := p.evidence(s)
 		e.Node, e.Held = answers[s.node], !p.alive
@@ -527,8 +551,11 @@ func (p *pass) refresh(ctx context.Context, answers map[string]NodeAnswer) {
 
 // fresh is how old an answer about a Node may be that is not asked for again.
 func (p *pass) fresh() time.Duration {
-	if p.kind == enforce {
+	switch p.kind {
+	case enforce:
 		return writeFresh
+	case reportOnly:
+		return reportFresh
 	}
 	return planFresh
 }

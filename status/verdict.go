@@ -132,6 +132,8 @@ func decideAsked(e Evidence) Decision {
 	// What is held anyhow, or does not fit anyhow, is not asked for.
 	case e.Held && e.Node.Existence == NotAsked:
 		return held
+	case e.stranger() && e.Node.Existence == NotAsked:
+		return e.unknownName()
 	case e.Full && e.Node.Existence == NotAsked:
 		return batchFull
 	case e.Node.Existence == Exists:
@@ -144,14 +146,22 @@ func decideAsked(e Evidence) Decision {
 		return Decision{Keep, MemberWithoutNode, "the Node is gone, but its agent still answers: is the Node's kubelet running without its Node?"}
 	case e.Held:
 		return held
-	case e.Cut && !e.Known.Seen:
-		return Decision{Keep, UnknownName, "never seen as a Node, and as long as a label can be: perhaps it is the first part of a longer name only"}
-	case e.UnknownKeys != RemoveUnknown && !e.Known.Seen:
-		return Decision{Keep, UnknownName, "never seen as a Node; if every key here is a node name, set unknownKeys: Remove"}
+	case e.stranger():
+		return e.unknownName()
 	case e.Full:
 		return batchFull
 	}
 	return Decision{Remove, NodeGone, "the Node is gone"}
+}
+
+// stranger tells whether the name may be no node's, so that it stays in any case.
+func (e *Evidence) stranger() bool { return !e.Known.Seen && (e.Cut || e.UnknownKeys != RemoveUnknown) }
+
+func (e *Evidence) unknownName() Decision {
+	if e.Cut {
+		return Decision{Keep, UnknownName, "never seen as a Node, and as long as a label can be: perhaps it is the first part of a longer name only"}
+	}
+	return Decision{Keep, UnknownName, "never seen as a Node; if every key here is a node name, set unknownKeys: Remove"}
 }
 
 // DecideUnasked is the part of the table that needs no request: the rows before the Node is asked for. Its second result
