@@ -317,6 +317,15 @@ func (e *RecoveryEvidence) refuse(what string, after time.Duration) (NodeDecisio
 		return because(Refuse, GossipUnsure, "this agent sees only %d agents of %d Ready Nodes, so it says nothing that it does not see this one's", c.ReadyMembers, ready)
 	case left > 0:
 		return NodeDecision{Decision{Keep, BelowThreshold, fmt.Sprintf("Unknown for %s, as far as this agent saw; it is %s after %s", e.age().Round(time.Second), what, after)}, e.ServerNow.Add(left)}, true
+	case e.ReportWhy != "":
+		return because(Refuse, ReportUnread, "the SweepReport has how many Nodes there were and when one was deleted, and cannot be used: %s", e.ReportWhy)
+	case c.ReadyEtcd < e.Policy.MinReadyEtcdMembers:
+		return because(Refuse, TooFewEtcdMembers, "%d Ready Nodes have the label %s, fewer than %d; where no Node carries it, as with kubeadm or a managed control plane, set prune.minReadyEtcdMembers: 0",
+			c.ReadyEtcd, etcdRole, e.Policy.MinReadyEtcdMembers)
+	case ready == 0:
+		return because(Refuse, NoNodeReady, "no Node is Ready: it is not the Nodes")
+	case 100*lost > e.Policy.MaxUnhealthy*most:
+		return because(Refuse, TooManyUnhealthy, "%d of %d Nodes are unhealthy or gone, more than %d%%: so many at once are no dead machines", lost, most, e.Policy.MaxUnhealthy)
 	case e.Lease == LeaseUnknown:
 		return because(Refuse, LeaseUnread, "cannot tell whether its kubelet renews its Lease: %s", e.LeaseWhy)
 	case e.Lease == LeaseChanged:
@@ -327,15 +336,6 @@ func (e *RecoveryEvidence) refuse(what string, after time.Duration) (NodeDecisio
 		return because(Refuse, MachineExists, "its machine exists: %s", e.InfrastructureWhy)
 	case e.Infrastructure == InfrastructureUnknown:
 		return because(Refuse, MachineUnconfirmed, "cannot confirm that its machine is gone: %s", e.InfrastructureWhy)
-	case e.ReportWhy != "":
-		return because(Refuse, ReportUnread, "the SweepReport has how many Nodes there were and when one was deleted, and cannot be used: %s", e.ReportWhy)
-	case c.ReadyEtcd < e.Policy.MinReadyEtcdMembers:
-		return because(Refuse, TooFewEtcdMembers, "%d Ready Nodes have the label %s, fewer than %d; where no Node carries it, as with kubeadm or a managed control plane, set prune.minReadyEtcdMembers: 0",
-			c.ReadyEtcd, etcdRole, e.Policy.MinReadyEtcdMembers)
-	case ready == 0:
-		return because(Refuse, NoNodeReady, "no Node is Ready: it is not the Nodes")
-	case 100*lost > e.Policy.MaxUnhealthy*most:
-		return because(Refuse, TooManyUnhealthy, "%d of %d Nodes are unhealthy or gone, more than %d%%: so many at once are no dead machines", lost, most, e.Policy.MaxUnhealthy)
 	case e.Infrastructure != InfrastructureGone && c.ZoneTotal > 1 && c.ZoneUnhealthy == c.ZoneTotal:
 		return because(Refuse, ZoneDown, "none of the %d Nodes of its zone is Ready, so it may be the zone's network", c.ZoneTotal)
 	}

@@ -31,7 +31,7 @@ func (s State) Failed() bool { return s == Forbidden || s == Unavailable || s ==
 // A TargetReport is what one pass over a target found. Its JSON is stable.
 type TargetReport struct {
 	Target    string           `json:"target"`
-	Kind      string           `json:"kind"` // statusKeys, kernel
+	Kind      string           `json:"kind"` // statusKeys, nodeObjects, kernel, nodeRecovery
 	State     State            `json:"state"`
 	Message   string           `json:"message"`
 	Resources []ResourceReport `json:"resources"`
@@ -66,6 +66,9 @@ type Finding struct {
 	Message string    `json:"message"`
 	Since   time.Time `json:"since,omitzero"`    // when the key became a candidate; absent where it is none
 	Removed bool      `json:"removed,omitempty"` // this pass removed it
+	// Of Nodes only: when what it waits for is over, and that this pass did what the verdict says.
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	Done      bool      `json:"done,omitempty"`
 }
 
 // worsen sets the state if the new one is worse, and adds the message in any case.

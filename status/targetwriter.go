@@ -306,15 +306,17 @@ func (w *TargetWriter) merge(ctx context.Context, status map[string]any, accept 
 	return answer, w.explain(err)
 }
 
-// explain says what to do about a failure.
-func (w *TargetWriter) explain(err error) error {
+func (w *TargetWriter) explain(err error) error { return explainReport(w.report, err) }
+
+// explainReport says what to do about a failure to read or write a SweepReport.
+func explainReport(report string, err error) error {
 	var failure *RequestError
 	if !errors.As(err, &failure) {
 		return err
 	}
 	switch failure.Code {
 	case http.StatusNotFound:
-		return fmt.Errorf("there is no SweepReport %s; `unstale crd` prints what to apply: %w", w.report, err)
+		return fmt.Errorf("there is no SweepReport %s; `unstale crd` prints what to apply: %w", report, err)
 	case http.StatusForbidden:
 		return fmt.Errorf("%w; the agents need get on sweepreports.unstale.dev and patch on its status", err)
 	}
