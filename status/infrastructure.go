@@ -67,7 +67,10 @@ type source struct {
 }
 
 // A seenObject is an object that stood for a machine when it was seen.
-type seenObject struct{ uid, providerID string }
+type seenObject struct {
+	uid, providerID string
+	listed          bool // it was in the last list
+}
 
 // An infrastructureRef is the object that a Machine names.
 type infrastructureRef struct {
@@ -121,6 +124,10 @@ func (s *source) learn(ctx context.Context, providerIDs map[string]bool) {
 		return
 	}
 	s.any, s.matched = len(objects) > 0, s.Annotation != ""
+	for name, o := range s.seen {
+		o.listed = false
+		s.seen[name] = o
+	}
 	for _, o := range objects {
 		if s.Annotation == "" && !providerIDs[o.providerID] {
 			continue // of a machine that is no Node
@@ -146,7 +153,7 @@ func (s *source) item(d *json.Decoder) (sourceObject, error) {
 	if m.Name == "" || m.UID == "" {
 		return sourceObject{}, errors.New("an object has no name or no uid")
 	}
-	o := sourceObject{types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, seenObject{uid: m.UID}}
+	o := sourceObject{types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, seenObject{uid: m.UID, listed: true}}
 	if s.Annotation == "" {
 		if value, err := lookUp(whole, s.ProviderID); err == nil && value != nil {
 			_ = json.Unmarshal(value, &o.providerID) // what is no string is no providerID
@@ -230,10 +237,15 @@ func (s *source) objectOf(n *NodeView) (types.NamespacedName, bool, infrastructu
 	if n.ProviderID == "" {
 		return none, false, infrastructureAnswer{}
 	}
-	for name, o := range s.seen {
-		if o.providerID == n.ProviderID {
-			return name, true, infrastructureAnswer{}
+	found := false
+	var at types.NamespacedName
+	for name, o := range s.seen { // one that is there counts more than one that was
+		if o.providerID == n.ProviderID && (!found || o.listed) {
+			at, found = name, true
 		}
+	}
+	if found {
+		return at, true, infrastructureAnswer{}
 	}
 	switch {
 	case s.err != nil:
