@@ -70,6 +70,7 @@ type Agent struct {
 	sweeps    *sweeps
 	passes    *passes
 	kernel    *kernel
+	recovery  *recovery
 
 	mu         sync.Mutex
 	phase      string         // why it is not ready, empty when it is; guarded by mu
@@ -137,7 +138,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // parts are the running parts that a stop ends, nil where one has not begun.
 type parts struct {
-	http, events, gossip, report, health, publisher, incarnations, sweeps, reload, kernel *part
+	http, events, gossip, report, health, publisher, incarnations, sweeps, reload, kernel, recovery *part
 }
 
 // start brings the agent up to where it works. It returns nil also when ctx ends before.
@@ -176,6 +177,7 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 		listed: a.passes.listed, slots: make(slots, maxPasses), wake: make(chan struct{}, 1),
 	}
 	a.cluster.Handle(sweepMessage, a.sweeps.ordered)
+	a.recovery = newRecovery(a)
 
 	a.setPhase("joining the other agents")
 	running.gossip = begin("gossip", failed, a.cluster.Run)
@@ -204,8 +206,9 @@ func (a *Agent) start(ctx context.Context, running *parts, failed chan error) er
 	})
 	running.sweeps = begin("sweeps", failed, a.sweeps.run)
 	running.kernel = begin("kernel", failed, a.kernel.run)
+	running.recovery = begin("recovery", failed, a.recovery.run)
 	running.reload = begin("reload", failed, reload.run)
-	if len(config.StatusKeys)+len(config.NodeObjects) == 0 && config.Kernel == nil {
+	if len(config.StatusKeys)+len(config.NodeObjects) == 0 && config.Kernel == nil && config.NodeRecovery == nil {
 		a.log.Warn("the configuration has no targets, so there is nothing to keep clean; see statusKeys, nodeObjects and presets")
 	}
 	return nil
@@ -307,9 +310,13 @@ func (a *Agent) apply(c *Configuration) {
 	if c.Report.Name != "" {
 		units = append(units, unitsOf(c.reportTarget())...)
 	}
-	a.passes.configure(targets)
+	if c.NodeRecovery != nil {
+		names = append(names, status.RecoveryTarget)
+	}
+	a.passes.configure(targets, c.NodeRecovery != nil)
 	a.report.use(c.Report.Name)
 	a.kernel.use(c)
+	a.recovery.use(c)
 	a.sweeps.configure(units, time.Duration(c.SweepInterval))
 	signal(a.ownKeys.configured)
 	a.publisher.set(c.Report.Name, status.NewNodeEntry(nil, generation, c.Hash(), time.Now(), a.ownKeys.uid))

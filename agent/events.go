@@ -48,7 +48,12 @@ func newRecorder(k *kube, node string, log *zap.Logger) *recorder {
 
 // removed records that keys were removed from a shared resource. It never blocks.
 func (r *recorder) removed(object corev1.ObjectReference, target, reason string, keys []string) {
-	r.record(object, corev1.EventTypeNormal, reason, removedNote(target, keys))
+	r.note(object, reason, removedNote(target, keys))
+}
+
+// note records what was done to an object. It never blocks.
+func (r *recorder) note(object corev1.ObjectReference, reason, note string) {
+	r.record(object, corev1.EventTypeNormal, reason, note)
 }
 
 // warn records what an operator should look after at a shared resource. It never blocks.

@@ -76,7 +76,7 @@ func (s *keysScene) configure(names ...string) {
 	for _, name := range names {
 		targets = append(targets, status.Target{Name: name, Resource: s.resource, Namespace: s.namespace, Names: []string{"shared"}})
 	}
-	s.passes.configure(targets)
+	s.passes.configure(targets, false)
 }
 
 func (s *keysScene) lost(want int) {
@@ -258,7 +258,7 @@ func TestEntriesOfFormerResourcesGo(t *testing.T) {
 	s.joined(time.Now())
 	s.server.PatchStatus(t, status.SweepReports, "", s.report,
 		`{"status": {"targets": {"several": {"keys": 7, "resources": {"ns/a": {"keys": 1}, "ns/b": {"keys": 2}, "ns/c": {"keys": 4}}}}}}`)
-	s.passes.configure([]status.Target{{Name: "several", Resource: s.resource, Namespace: "ns", Names: []string{"a", "b"}}})
+	s.passes.configure([]status.Target{{Name: "several", Resource: s.resource, Namespace: "ns", Names: []string{"a", "b"}}}, false)
 	s.after(time.Now())
 	entry, _ := s.reported("targets")["several"].(map[string]any)
 	resources, _ := entry["resources"].(map[string]any)

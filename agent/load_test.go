@@ -44,8 +44,6 @@ func readTestFile(t testing.TB, name string) []byte {
 // beside it. go test ./agent -update writes those.
 func TestErrorMessages(t *testing.T) {
 	goldenErrors(t, "errors", Parse)
-	// Parts that are not built yet are checked as if they were.
-	goldenErrors(t, "errors-unbuilt", func(data []byte) (*Configuration, error) { return parse(data, validate) })
 }
 
 // compareFile compares with a golden file, or writes it.
@@ -88,18 +86,8 @@ func goldenErrors(t *testing.T, dir string, parse func([]byte) (*Configuration, 
 // TestExample holds the format as it is documented: all of it is understood, and valid.
 func TestExample(t *testing.T) {
 	data := readTestFile(t, "example.yaml")
-	if _, err := parse(data, validate); err != nil {
+	if _, err := Parse(data); err != nil {
 		t.Fatalf("the example is not valid:\n%v", err)
-	}
-	_, err := Parse(data)
-	var errs Errors
-	if !errors.As(err, &errs) {
-		t.Fatalf("got the error %v, want Errors", err)
-	}
-	for _, e := range errs {
-		if !strings.Contains(e.Message, "not built yet") || e.Line == 0 {
-			t.Errorf("got %v, want only parts that are not built", e)
-		}
 	}
 }
 

@@ -37,6 +37,7 @@ type metrics struct {
 	ability     prometheus.Gauge
 	lost        prometheus.Counter
 	podUpdates  *prometheus.CounterVec
+	recoveries  *prometheus.CounterVec
 
 	mu    sync.Mutex
 	units map[string]unitCounts // of the units that this agent owns, by their id; guarded by mu
@@ -80,6 +81,7 @@ func newMetrics(version string) *metrics {
 			Name: "unstale_lost_keys_total", Help: "Keys of live agents that were gone from the SweepReport and did not come back when asked for: somebody else removes them, or there is a defect.",
 		}),
 	}
+	m.recoveries = counters("unstale_node_recovery_actions_total", "Nodes that this agent tainted, untainted or deleted.", "action")
 	m.podUpdates = counters("unstale_pod_updates_total",
 		"Updates of this node's pods, by whether they can change who has which address, and whether they show one.", "relevant", "address")
 	build := gauges("unstale_build_info", "Always 1; the label tells this program's version.", "version")
@@ -89,7 +91,7 @@ func newMetrics(version string) *metrics {
 	m.reloads.WithLabelValues("failure")
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build,
-		m.sweeps, m.durations, m.decided, m.removed, m.keys, m.candidates, m.reloads, m.generations, m.ownedUnits, m.ability, m.lost, m.podUpdates,
+		m.sweeps, m.durations, m.decided, m.removed, m.keys, m.candidates, m.reloads, m.generations, m.ownedUnits, m.ability, m.lost, m.podUpdates, m.recoveries,
 	)
 	return m
 }
@@ -200,6 +202,9 @@ func (m *metrics) able(able bool) {
 
 // lostKeys counts keys of live agents that were gone from the SweepReport.
 func (m *metrics) lostKeys(n int) { m.lost.Add(float64(n)) }
+
+// recovered counts what was done to a Node that stayed Unknown, or did.
+func (m *metrics) recovered(verdict string) { m.recoveries.WithLabelValues(verdict).Inc() }
 
 // observe adds what gossip counts. It may be called once, when stats may be.
 func (m *metrics) observe(stats func() gossip.Stats) {

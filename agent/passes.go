@@ -62,9 +62,12 @@ func newPasses(a *Agent) *passes {
 	return &passes{agent: a, log: a.log.Named("sweep"), last: map[string]lastPass{}, resources: map[string]listedTarget{}, keyOf: map[string]uint64{}, goneOf: map[string]goneKey{}}
 }
 
-// configure says which targets there are.
-func (p *passes) configure(targets []status.Target) {
+// configure says which targets there are, and whether Nodes that stay Unknown are one.
+func (p *passes) configure(targets []status.Target, recovers bool) {
 	configured := map[string][]string{}
+	if recovers {
+		configured[status.RecoveryTarget] = nil
+	}
 	for _, t := range targets {
 		configured[t.Name] = nil
 		for _, u := range unitsOf(t) {
@@ -186,7 +189,7 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 		var removed, withoutNode []string
 		var why status.Reason
 		for _, f := range r.Findings {
-			if f.Reason == status.MemberAlive || f.Reason == status.NodeExists || f.Reason == status.PodExists {
+			if f.Verdict == status.Keep && (f.Reason == status.MemberAlive || f.Reason == status.NodeExists || f.Reason == status.PodExists || f.Reason == status.NodeReady) {
 				continue
 			}
 			at := findingOf{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, f.Key, f.Path, time.Time{}}
@@ -200,7 +203,7 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 					delete(after.reasons, at)
 				}
 			}
-			if before.reasons[at] == f.Reason && !f.Removed {
+			if before.reasons[at] == f.Reason && !f.Removed && !f.Done {
 				continue
 			}
 			fresh = append(fresh, f)
@@ -214,6 +217,12 @@ func (p *passes) news(id string, report *status.TargetReport, now time.Time) {
 		p.agent.decisions.add(now, report.Target, r.Namespace, r.Name, fresh)
 		object := corev1.ObjectReference{
 			APIVersion: r.Type.APIVersion, Kind: r.Type.Kind, Namespace: r.Namespace, Name: r.Name, UID: types.UID(r.UID),
+		}
+		if report.Kind == status.RecoveryKind {
+			for _, f := range fresh {
+				p.newsOfNode(object, f)
+			}
+			continue
 		}
 		if len(removed) > 0 && object.UID != "" {
 			slices.Sort(removed)

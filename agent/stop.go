@@ -44,7 +44,7 @@ func (a *Agent) stop(running *parts) error {
 		{"end sweeps", 2 * time.Second, func(ctx context.Context) error {
 			running.kernel.stop() // its end is waited for below: it may have a removal to finish
 			return errors.Join(
-				running.reload.end(ctx), running.sweeps.end(ctx), running.incarnations.end(ctx), running.health.end(ctx), running.report.end(ctx))
+				running.reload.end(ctx), running.sweeps.end(ctx), running.recovery.end(ctx), running.incarnations.end(ctx), running.health.end(ctx), running.report.end(ctx))
 		}},
 		{"clear this node's keys", status.ClearTimeout, a.clearKeys},
 		{"end publishing", time.Second, running.publisher.end},

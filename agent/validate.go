@@ -25,7 +25,6 @@ func notBuilt(c *Configuration) Errors {
 		}
 	}
 	refuse(c.Kernel != nil && isPipe(c.Kernel.RuntimeEndpoint), "kernel.runtimeEndpoint", "questions to a container runtime through a named pipe")
-	refuse(c.NodeRecovery != nil, "nodeRecovery", "the taint and the deletion of Nodes")
 	return found.errs
 }
 

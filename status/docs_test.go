@@ -18,6 +18,9 @@ func TestReasonsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	reasons, states, _ := strings.Cut(string(text), "A target is in one of these states")
+	_, nodes, _ := strings.Cut(states, "## Nodes")
+	nodes, _, _ = strings.Cut(nodes, "## Entries of kernel tables")
+	states, _, _ = strings.Cut(states, "## Nodes")
 	for _, part := range []struct {
 		typeName string
 		files    []string
@@ -26,6 +29,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}{
 		{"Reason", []string{"verdict.go"}, reasons, "(?m)^\\| (?:Keep|Wait|Remove|object|pods) \\| `(\\w+)` \\|"},
 		{"Reason", []string{"incarnation.go", "leaving.go"}, reasons, "(?m)^\\| (?:stop|clear|start) \\| `(\\w+)` \\|"},
+		{"Reason", []string{"recovery.go"}, nodes, "(?m)^\\| (?:Keep|Refuse|Taint|Untaint|Prune) \\| `(\\w+)` \\|"},
 		{"State", []string{"report.go"}, states, "(?m)^\\| `(\\w+)` \\|"},
 	} {
 		var documented []string

@@ -265,6 +265,10 @@ func (r *Recovery) pass(ctx context.Context, kind passKind) TargetReport {
 
 func (p *recoveryPass) failed(ctx context.Context, err error) {
 	state, message := p.client.stateOf(ctx, &Target{Name: RecoveryTarget, Resource: nodesResource}, err)
+	var failure *RequestError
+	if errors.As(err, &failure) && failure.Code == http.StatusForbidden && failure.Status != nil && byRBAC(failure) {
+		message = fmt.Sprintf("not allowed to %s; this rule is missing: %s", failure.request, missingRule(append(RecoveryRules(&p.RecoveryOptions), NodeRules()...), failure.request))
+	}
 	p.report.worsen(state, message)
 }
 

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/unstale/unstale/test/apiserver"
 )
@@ -355,5 +357,70 @@ func TestUntaintAll(t *testing.T) {
 	untainted, err = UntaintAll(t.Context(), s.recovery.client)
 	if err == nil || !strings.Contains(err.Error(), "Node worker-0: ") || !strings.Contains(err.Error(), "not on my watch") || fmt.Sprint(untainted) != "[worker-3]" {
 		t.Error(untainted, err)
+	}
+}
+
+// What a pruner may is what RecoveryRules say, and no more is needed; deleting Nodes only while that is on.
+func TestRecoveryRules(t *testing.T) {
+	s := newCAPIScene(t, "v1beta2").recoverScene
+	s.tainting(5 * time.Minute)
+	s.node("plain", "Unknown", 2*time.Hour, removable+"=true")
+	user := apiserver.Unique("pruner")
+	var rules []rbacv1.PolicyRule
+	for _, r := range append(append(RecoveryRules(&s.options), NodeRules()...), Rule{PolicyRule: rbacv1.PolicyRule{
+		APIGroups: []string{SweepReports.Group}, Resources: []string{"sweepreports", "sweepreports/status"}, Verbs: []string{"get", "patch"},
+	}}) {
+		rules = append(rules, r.PolicyRule)
+	}
+	s.server.Grant(t, user, rules...)
+	s.user = user
+	s.restart()
+	report := s.pass(130 * time.Second)
+	s.want(report, "plain", "Taint/UnknownTooLong")
+	s.want(report, "dead", "Refuse/MachineExists")
+	s.pass(6 * time.Minute)
+	if s.exists("plain") {
+		t.Errorf("it stays: %s: %s", said(report, "plain"), report.Message)
+	}
+	if report.State != OK {
+		t.Errorf("%s: %s", report.State, report.Message)
+	}
+
+	words := func(o RecoveryOptions) string {
+		var all []string
+		for _, r := range RecoveryRules(&o) {
+			all = append(all, fmt.Sprint(r.Namespace, r.APIGroups, r.Resources, r.Verbs))
+		}
+		return strings.Join(all, " ")
+	}
+	hosts := schema.GroupVersionResource{Group: "metal3.io", Version: "v1", Resource: "hosts"}
+	elsewhere := func() (*Client, error) { return nil, nil }
+	for name, test := range map[string]struct {
+		options RecoveryOptions
+		want    string
+	}{
+		"off":  {RecoveryOptions{}, "[] [nodes] [patch]"},
+		"told": {RecoveryOptions{Mode: Report}, ""},
+		"taint": {
+			RecoveryOptions{Policy: RecoveryPolicy{TaintAfter: 1}},
+			"[] [nodes] [patch] kube-node-lease[coordination.k8s.io] [leases] [get] [cluster.x-k8s.io] [machines] [get] [infrastructure.cluster.x-k8s.io] [*] [get]",
+		},
+		"prune": {
+			RecoveryOptions{
+				Policy: RecoveryPolicy{PruneAfter: 1}, Machines: elsewhere,
+				Infrastructure: []InfrastructureSource{{Resource: hosts, Namespace: "a"}, {Resource: hosts, Open: elsewhere}},
+			},
+			"[] [nodes] [patch delete] kube-node-lease[coordination.k8s.io] [leases] [get] [storage.k8s.io] [volumeattachments] [list] a[metal3.io] [hosts] [get list]",
+		},
+	} {
+		got := words(test.options)
+		if got != test.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, test.want)
+		}
+	}
+	s.user = apiserver.Unique("nobody")
+	s.restart()
+	if report := s.pass(time.Second); report.State != Forbidden || !strings.Contains(report.Message, `resources: ["nodes"], verbs: ["get", "list"]`) {
+		t.Errorf("%s: %s", report.State, report.Message)
 	}
 }

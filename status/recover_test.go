@@ -30,6 +30,7 @@ type recoverScene struct {
 	members  *fakeMembers
 	logs     *observer.ObservedLogs
 	now      time.Time
+	user     string // who the Recovery is to the API server; empty: an administrator
 }
 
 // fakeMembers are members as the test says; every Ready Node's agent lives, unless it is among the dead.
@@ -79,7 +80,11 @@ func (s *recoverScene) restart() {
 
 func (s *recoverScene) another() *Recovery {
 	s.Helper()
-	client, err := NewClient(s.proxy.Config(), "unstale-test")
+	config := s.proxy.Config()
+	if s.user != "" {
+		config = s.proxy.As(s.user)
+	}
+	client, err := NewClient(config, "unstale-test")
 	if err != nil {
 		s.Fatal(err)
 	}

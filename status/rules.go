@@ -67,6 +67,39 @@ func ownRules(t *Target) []Rule {
 	}})
 }
 
+// RecoveryRules are the rules that a Recovery with these options needs beside NodeRules, in the Nodes' cluster, and no wider. delete on nodes is among them
+// only while Nodes are to be deleted. A SweepReport's rules are the agents' own. Of Cluster API's infrastructure nobody knows the resources beforehand, so it is
+// all of that group.
+func RecoveryRules(o *RecoveryOptions) []Rule {
+	rule := func(namespace, group, resource string, verbs ...string) Rule {
+		return Rule{namespace, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}}
+	}
+	verbs := []string{"patch"} // also where tainting is off, to take the taint off
+	if o.Policy.PruneAfter > 0 {
+		verbs = append(verbs, "delete")
+	}
+	var rules []Rule
+	if o.Mode != Report {
+		rules = append(rules, rule("", "", "nodes", verbs...))
+	}
+	if o.Policy.TaintAfter == 0 && o.Policy.PruneAfter == 0 {
+		return rules
+	}
+	rules = append(rules, rule(nodeLeases, leases.Group, leases.Resource, "get"))
+	if o.Policy.PruneAfter > 0 {
+		rules = append(rules, rule("", volumeAttachments.Group, volumeAttachments.Resource, "list"))
+	}
+	if o.Machines == nil {
+		rules = append(rules, rule("", machineGroup, "machines", "get"), rule("", "infrastructure."+machineGroup, "*", "get"))
+	}
+	for _, s := range o.Infrastructure {
+		if s.Open == nil {
+			rules = append(rules, rule(s.Namespace, s.Resource.Group, s.Resource.Resource, "get", "list"))
+		}
+	}
+	return rules
+}
+
 // missingRule tells the operator which of the rules the refused request wants, in the words of a Role.
 func missingRule(rules []Rule, r request) string {
 	for _, rule := range rules {

@@ -28,10 +28,16 @@ func (in *inputs) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&in.config, "config", "", "configuration `file`")
 	f.StringSliceVar(&in.presets, "preset", nil, "built-in target `sets` instead of a configuration file; see 'unstale presets'")
-	f.StringVar(&in.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or the pod's service account")
-	f.StringVar(&in.context, "context", "", "`context` of the kubeconfig; default: its current one")
+	in.addCluster(cmd)
 	f.StringVar(&in.logFormat, "log-format", "console", "log on standard error as console or json")
 	cmd.Args = cobra.NoArgs
+}
+
+// addCluster adds the flags that find the cluster.
+func (in *inputs) addCluster(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&in.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or the pod's service account")
+	f.StringVar(&in.context, "context", "", "`context` of the kubeconfig; default: its current one")
 }
 
 // configuration loads what --config or --preset name.
@@ -82,6 +88,7 @@ type cluster struct {
 	nodes    *status.Nodes
 	sweepers []*status.Sweeper
 	targets  []status.Target
+	recovery *status.Recovery // nil: Nodes are left alone
 	log      *zap.Logger
 }
 
@@ -109,6 +116,9 @@ func (in *inputs) open(cmd *cobra.Command) (*cluster, error) {
 		sweeper := status.NewSweeper(target, client, c.nodes, log)
 		sweeper.Recorded = logged.recorder(log)
 		c.sweepers = append(c.sweepers, sweeper)
+	}
+	if configuration.NodeRecovery != nil {
+		c.recovery = status.NewRecovery(configuration.RecoveryOptions(userAgent()), client, log)
 	}
 	return c, nil
 }

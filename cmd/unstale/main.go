@@ -116,6 +116,6 @@ Start with "unstale plan --preset nri-plugins": it only looks.`,
 	if program == "kubectl-unstale" || program == "kubectl_unstale" {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl unstale"}
 	}
-	root.AddCommand(newPlan(), newSweep(), newAgent(), newKernel(), newValidate(), newPresets(), newCRD(), newKeygen(), newVersion())
+	root.AddCommand(newPlan(), newSweep(), newUntaint(), newAgent(), newKernel(), newValidate(), newPresets(), newCRD(), newKeygen(), newVersion())
 	return root
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/unstale/unstale/agent"
 	"github.com/unstale/unstale/dataplane"
@@ -41,7 +42,7 @@ func printText(w io.Writer, reports []status.TargetReport, all bool) error {
 				if rows++; rows == 1 {
 					fmt.Fprintln(table, "TARGET\tRESOURCE\tPATH\tKEY\tVERDICT\tREASON\tMESSAGE")
 				}
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", target.Target, resourceName(resource), f.Path, shown(f.Key), verdict(f), f.Reason, f.Message)
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", target.Target, resourceName(resource), f.Path, shown(f.Key), verdict(f), f.Reason, messageOf(f))
 			}
 		}
 	}
@@ -66,8 +67,8 @@ func printText(w io.Writer, reports []status.TargetReport, all bool) error {
 // isQuiet tells whether a finding is what a healthy cluster is full of: keys of nodes that exist, addresses of pods that have them.
 func isQuiet(f status.Finding) bool {
 	switch f.Reason {
-	case status.NodeExists, status.PodExists, status.MemberAlive:
-		return true
+	case status.NodeExists, status.PodExists, status.MemberAlive, status.NodeReady:
+		return f.Verdict == status.Keep
 	case status.Reason(dataplane.PodHasAddress), status.Reason(dataplane.UsedElsewhere), status.Reason(dataplane.HostAddress):
 		return f.Since.IsZero() // nobody is known to have lost it
 	}
@@ -80,6 +81,14 @@ func verdict(f status.Finding) string {
 		return "Removed"
 	}
 	return string(f.Verdict)
+}
+
+// messageOf is the finding's message, and when what it waits for is over.
+func messageOf(f status.Finding) string {
+	if f.NotBefore.IsZero() {
+		return f.Message
+	}
+	return f.Message + "; not before " + f.NotBefore.Format(time.RFC3339)
 }
 
 // shown is a key as it stands, or quoted if it could confuse a terminal or a reader: it may be any string.

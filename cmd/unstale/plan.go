@@ -18,6 +18,9 @@ func newPlan() *cobra.Command {
 		Long: `plan looks once at each target, asks the API server for the Nodes of the keys that nothing speaks for, and shows what
 would go if nothing changed for a grace. It writes nothing.
 
+Of Nodes that are Unknown it shows what nodeRecovery would do, and when at the earliest: as though no agent of theirs lived and nobody renewed their
+Leases, which only agents can tell.
+
 With --kernel it looks at the kernel tables of the node that it runs on instead, as root.
 
 Exit status: 0, or 1 if a target could not be looked at in full; with --exit-code 3 if something would be removed.`,
@@ -38,7 +41,7 @@ Exit status: 0, or 1 if a target could not be looked at in full; with --exit-cod
 			if err := failedIn(reports); err != nil {
 				return failure(err)
 			}
-			if exitCode && count(reports, status.Remove) > 0 {
+			if exitCode && count(reports, status.Remove)+count(reports, status.Taint)+count(reports, status.Prune) > 0 {
 				return &exitError{code: exitWouldRemove}
 			}
 			return nil
@@ -70,7 +73,11 @@ func (in *inputs) plan(cmd *cobra.Command, kernel bool, node string) ([]status.T
 }
 
 func (c *cluster) plan(ctx context.Context) []status.TargetReport {
-	return c.each(ctx, (*status.Sweeper).Plan)
+	reports := c.each(ctx, (*status.Sweeper).Plan)
+	if c.recovery != nil {
+		reports = append(reports, c.recovery.Plan(ctx))
+	}
+	return reports
 }
 
 // each lists the Nodes and takes one pass over every target.
