@@ -180,7 +180,7 @@ func TestTheFirstReasonThatAppliesIsTheFirstInTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, _, _ := strings.Cut(string(text), "## Entries of kernel tables")
+	keys, _, _ := strings.Cut(string(text), "## Nodes")
 	var documented []Reason
 	for _, row := range regexp.MustCompile("(?m)^\\| (?:Keep|Wait|Remove) \\| `(\\w+)` \\|").FindAllStringSubmatch(keys, -1) {
 		documented = append(documented, Reason(row[1]))
