@@ -312,9 +312,20 @@ func TestNodesStay(t *testing.T) {
 		"volumes are refused": {func(s *recoverScene) {
 			s.proxy.SetFault(apiserver.On("LIST volumeattachments.storage.k8s.io", apiserver.Refuse(403, metav1.StatusReasonForbidden, "no")))
 		}, nil, "Refuse/VolumesUnread", ""},
-		"two members of etcd":      {func(s *recoverScene) { s.server.DeleteNode(s, "cp-2") }, nil, "Refuse/TooFewEtcdMembers", "2 Ready"},
-		"one member is not Ready":  {func(s *recoverScene) { s.ready("cp-2", "False", time.Hour) }, nil, "Refuse/TooFewEtcdMembers", ""},
-		"60 % are Unknown at once": {func(s *recoverScene) { unknown(s, "worker-0", "worker-1", "worker-2", "worker-3") }, nil, "Refuse/TooManyUnhealthy", "5 of 8"},
+		"two members of etcd":     {func(s *recoverScene) { s.server.DeleteNode(s, "cp-2") }, nil, "Refuse/TooFewEtcdMembers", "2 Ready"},
+		"one member is not Ready": {func(s *recoverScene) { s.ready("cp-2", "False", time.Hour) }, nil, "Refuse/TooFewEtcdMembers", ""},
+		"no member of etcd": {func(s *recoverScene) {
+			for i := range 3 {
+				s.server.DeleteNode(s, fmt.Sprint("cp-", i))
+			}
+			s.node("cp-3", "True", time.Hour, "node-role.kubernetes.io/control-plane=")
+		}, nil, "Refuse/TooFewEtcdMembers", "minReadyEtcdMembers: 0"},
+		"agents that pose as members of etcd": {func(s *recoverScene) {
+			s.server.DeleteNode(s, "cp-2")
+			s.node("poser", "True", time.Hour, etcdRole+"=false")
+		}, nil, "Refuse/TooFewEtcdMembers", "2 Ready"},
+		"the clocks are five minutes apart": {func(s *recoverScene) { s.ready("dead", "Unknown", -5*time.Minute) }, nil, "Keep/BelowThreshold", ""},
+		"60 % are Unknown at once":          {func(s *recoverScene) { unknown(s, "worker-0", "worker-1", "worker-2", "worker-3") }, nil, "Refuse/TooManyUnhealthy", "5 of 8"},
 		"all of a zone": {func(s *recoverScene) {
 			for _, n := range []string{"dead", "worker-0"} {
 				s.server.Apply(s, "", "apiVersion: v1\nkind: Node\nmetadata: {name: "+n+", labels: {"+removable+": \"true\", topology.kubernetes.io/zone: a}}\n")

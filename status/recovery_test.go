@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func tainting(e *RecoveryEvidence) {
 func TestDecideNode(t *testing.T) {
 	ours := corev1.Taint{Key: outOfService, Value: "unstale", Effect: corev1.TaintEffectNoExecute}
 	operators := corev1.Taint{Key: outOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+	var seen []string
 	for _, test := range []struct {
 		name    string
 		change  func(*RecoveryEvidence)
@@ -135,6 +137,7 @@ func TestDecideNode(t *testing.T) {
 		{"another in 400 years", func(e *RecoveryEvidence) { e.LastDeletion = noon.AddDate(400, 0, 0) }, Refuse, DeletedRecently, ""},
 		{"that does not keep it from the taint", func(e *RecoveryEvidence) { tainting(e); e.LastDeletion = noon }, Taint, UnknownTooLong, ""},
 	} {
+		seen = append(seen, string(test.reason))
 		t.Run(test.name, func(t *testing.T) {
 			e := deadNode()
 			test.change(&e)
@@ -143,6 +146,11 @@ func TestDecideNode(t *testing.T) {
 				t.Errorf("%s %s: %s; want %s %s: …%s…", got.Verdict, got.Reason, got.Message, test.verdict, test.reason, test.words)
 			}
 		})
+	}
+	for _, reason := range constants(t, "recovery.go", "Reason") {
+		if !slices.Contains(seen, reason) {
+			t.Errorf("no row has the reason %s", reason)
+		}
 	}
 }
 
